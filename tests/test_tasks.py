@@ -1,0 +1,313 @@
+"""Problems out of files and downloads, and prompts out of problems. The tokenizers are made here, of words."""
+
+import hashlib
+import json
+import sys
+import types
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+import tasks
+from tasks import Problem, UserError, chat, encode, hold_out, load_problems
+
+
+def write(folder, name, *records):
+    """A .jsonl or .json file of records; a record that is a string is written as it is."""
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    path = folder / name
+    path.write_text("\n".join(lines) if name.endswith("l") else f"[{','.join(lines)}]", encoding="utf-8")
+    return path
+
+
+def complaint(call, *arguments):
+    """The text of the UserError that a call raises; it must be one line."""
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+# ---------------------------------------------------------------- records and files
+
+
+@pytest.mark.parametrize("record, problem", [
+    ({"question": "Q", "answer": "#### 9\nHe has 9*2=<<9*2=18>>18.\n#### 18"}, Problem("Q", "18")),
+    ({"problem": "Q", "solution": r"It is \boxed{1}.", "answer": r"\frac32", "subject": "Algebra", "level": 2},
+     Problem("Q", r"\frac32", "Algebra")),
+    ({"problem": "Q", "solution": r"So \boxed{1}, no, $\boxed{\frac{3}{2}}$. \boxed{}", "level": 2},
+     Problem("Q", r"\frac{3}{2}", "2")),
+    ({"problem": "Q", "solution": r"It is \boxed{\left\{1,2\right.}."}, Problem("Q", r"\left\{1,2\right.")),
+    ({"problem": "Q", "solution": "It is left to the reader."}, Problem("Q", None)),
+    ({"problem": "Q", "solution": "18"}, Problem("Q", "18")),
+    ({"prompt": "Q", "answer": "204", "source": "aime", "id": "0"}, Problem("Q", "204", "aime")),
+    ({"original": "Q", "rewritten": "R"}, Problem("Q", None, "", "R")),
+    ({"question": " Q ", "final_answer": 7, "topic": "t", "source": "s", "rephrased": "R"},
+     Problem("Q", "7", "t", "R")),
+    ({"question": "Q", "answer": None, "final_answer": ""}, Problem("Q")),
+])
+def test_usual_field_names(record, problem, tmp_path):
+    """Guards: a data set of another naming read as unlabelled, or a whole worked solution taken for the answer."""
+    assert load_problems(write(tmp_path, "a.jsonl", record)) == [problem]
+    assert load_problems(write(tmp_path, "a.json", record)) == [problem]
+
+
+def test_numbers_stay_the_digits_written(tmp_path):
+    """Guards: 0.1000000000000000055 rounded through a float, so that the exact comparison of answers is not exact."""
+    path = write(tmp_path, "a.jsonl", '{"question": "Q", "answer": 0.1000000000000000055}')
+    assert load_problems(path)[0].answer == "0.1000000000000000055"
+
+
+@pytest.mark.parametrize("line, reason", [
+    ("{'question': 1}", "not JSON"),
+    ('["Q", "A"]', "not a JSON object"),
+    ('{"answer": "5"}', "no question"),
+    ('{"question": "  "}', "no question"),
+    ('{"question": ["Q"]}', '"question" holds a list'),
+    ('{"question": "Q", "answer": true}', '"answer" holds a bool'),
+    ('{"question": "Q", "answer": NaN}', "NaN is not JSON"),
+    ('{"question": "Q", "answer": "text ####"}', "nothing after its ####"),
+    ('{"question": "Q \\ud800"}', "no Unicode text"),
+    ('{"question": "Q", "answer": ' + "9" * 5000 + "}", "digits"),
+    ("[" * 200000, "recursion"),
+])
+def test_bad_line_is_named(line, reason, tmp_path):
+    """Guards: a traceback, or a bad record skipped in silence, instead of file, line number and reason."""
+    path = write(tmp_path, "a.jsonl", {"question": "Q"}, "", line)
+    text = complaint(load_problems, path)
+    assert str(path) in text and "line 3" in text and reason in text
+
+
+def test_bad_entry_of_a_list_is_named(tmp_path):
+    """Guards: no place given for a bad entry of a .json list."""
+    assert "entry 2: no question" in complaint(load_problems, write(tmp_path, "a.json", {"question": "Q"}, {}))
+
+
+def test_line_separator_inside_a_string(tmp_path):
+    """Guards: splitlines(), which cuts a JSON line at U+2028; and a byte order mark taken for a bad first line."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('\ufeff{"question": "one\u2028two", "answer": "5"}\r\n', encoding="utf-8")
+    assert load_problems(path) == [Problem("one\u2028two", "5")]
+
+
+def test_unusable_files(tmp_path):
+    """Guards: a traceback for a file that is missing, empty, a folder, of another kind, or not UTF-8."""
+    (tmp_path / "latin.jsonl").write_bytes('{"question": "caf\xe9"}'.encode("latin-1"))
+    (tmp_path / "empty.jsonl").write_text(" \n\n")
+    (tmp_path / "data.csv").write_text("question,answer")
+    (tmp_path / "object.json").write_text('{"question": "Q"}')
+    (tmp_path / "none.json").write_text("[]")
+    (tmp_path / "broken.json").write_text('[{"question": "Q"},')
+    expected = {"missing.jsonl": "no file", "gms8k": "no file", "": "folder", "data.csv": "neither .jsonl",
+                "latin.jsonl": "not UTF-8", "empty.jsonl": "empty",
+                "object.json": "not a list", "none.json": "not a list", "broken.json": "not JSON"}
+    for name, reason in expected.items():
+        assert reason in complaint(load_problems, tmp_path / name)
+
+
+def test_limit(tmp_path):
+    """Guards: a limit that takes other problems than the first ones, or that quietly gives none."""
+    path = write(tmp_path, "a.jsonl", *({"question": str(i)} for i in range(5)))
+    assert [p.question for p in load_problems(path, limit=2)] == ["0", "1"]
+    assert len(load_problems(path, limit=9)) == 5
+    assert "at least 1" in complaint(load_problems, path, "train", 0)
+
+
+def test_sums():
+    """Guards: another wording or another set of sums than the measured task."""
+    problems = load_problems("sums")
+    assert len(problems) == len(set(problems)) == 64 and problems == load_problems("sums", "test")
+    assert Problem("What is 7 + 5? Reply with only the number.", "12", "7+5",
+                   "Add 7 and 5. Reply with only the number.") in problems
+    assert {int(p.answer) for p in problems} == set(range(4, 19))
+
+
+# ---------------------------------------------------------------- downloads
+
+
+def test_download_is_checked_cached_and_whole(tmp_path, monkeypatch):
+    """Guards: a wrong or broken file that stays in the cache, and a second download of what is there."""
+    monkeypatch.setenv("COHORT_CACHE", str(tmp_path / "cache"))
+    source = write(tmp_path, "train.jsonl", {"question": "Q", "answer": "#### 5"})
+    good = hashlib.sha256(source.read_bytes()).hexdigest()
+    monkeypatch.setitem(tasks.DOWNLOADS, ("gsm8k", "train"), (source.as_uri(), "0" * 64))
+    assert "not the expected file" in complaint(load_problems, "gsm8k")
+    assert not list(tmp_path.glob("cache/**/*.*"))
+
+    monkeypatch.setitem(tasks.DOWNLOADS, ("gsm8k", "train"), (source.as_uri(), good))
+    assert load_problems("gsm8k") == [Problem("Q", "5")]
+    assert [path.name for path in tmp_path.glob("cache/gsm8k/*")] == ["train.jsonl"]
+    source.unlink()
+    assert load_problems("gsm8k") == [Problem("Q", "5")]  # from the cache
+
+    (tmp_path / "cache/gsm8k/train.jsonl").write_text("cut off")
+    text = complaint(load_problems, "gsm8k")  # a damaged copy is not used, and the source is gone
+    assert "cannot download" in text and str(tmp_path / "cache/gsm8k/train.jsonl") in text
+
+
+def test_hub_set_needs_the_datasets_package(monkeypatch):
+    """Guards: an ImportError traceback, or the optional package becoming a requirement."""
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert "pip install datasets" in complaint(load_problems, "hub:zwhe99/DeepMath-103K")
+
+
+def test_hub_set(monkeypatch):
+    """Guards: the same problems in both parts of a set that has no test part; and the row of a bad record."""
+    rows = {"one/part": {"train": [{"question": str(i), "final_answer": "1"} for i in range(20)]},
+            "only/test": {"test": [{"question": str(i)} for i in range(20)]},
+            "two/parts": {"train": [{"problem": "Q"}, {"problem": "R"}], "test": [{"problem": "T"}]},
+            "bad/row": {"train": [{"problem": "Q"}, {"x": 1}], "test": []}}
+    asked = []
+
+    def load_dataset(name, config):
+        asked.append((name, config))
+        if name not in rows:
+            raise ConnectionError("no network\nand a long explanation")
+        return rows[name]
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    for name in ("hub:one/part:main", "hub:only/test"):
+        train, test = load_problems(name), load_problems(name, "test")
+        assert len(train) == 18 and len(test) == 2 and not set(train) & set(test)
+    assert asked[0] == ("one/part", "main") and asked[-1] == ("only/test", None)
+    assert load_problems("hub:two/parts", "test") == [Problem("T")]
+    assert load_problems("hub:two/parts", "train", limit=1) == [Problem("Q")]
+    assert "row 2 of train: no question" in complaint(load_problems, "hub:bad/row")
+    assert "holds no problem" in complaint(load_problems, "hub:bad/row", "test")
+    assert "no network" in complaint(load_problems, "hub:un/known")
+
+
+# ---------------------------------------------------------------- holding out
+
+
+def test_hold_out():
+    """Guards: a test question that was trained on, in its own or in the other wording; and a split that changes."""
+    problems = [Problem(f"q{i}", "1") for i in range(20)] + [Problem(f" Q{i} ", "1") for i in range(20)]
+    problems += [Problem(f"new {i}", rephrased=f"q{i}") for i in range(20)]
+    train, test = hold_out(problems, 0.1, seed=3)
+    assert len(test) == 6 and hold_out(problems, 6, seed=3) == (train, test)
+    assert hold_out(problems, 6, seed=4)[1] != test
+
+    def texts(side):
+        return {text.strip().lower() for p in side for text in (p.question, p.rephrased) if text}
+
+    assert not texts(train) & texts(test)
+    assert [p for p in problems if p in train] == train  # in their own order
+
+
+def test_hold_out_leaves_both_sides_something():
+    """Guards: an empty test or an empty training part, found out only after the run."""
+    problems = [Problem("a"), Problem("b")]
+    assert "cannot hold out 2 of 2" in complaint(hold_out, problems, 2)
+    assert "cannot hold out 0 of 2" in complaint(hold_out, problems, 0.1)
+    assert "nothing is left" in complaint(hold_out, [Problem("a"), Problem("A")], 1)
+
+
+# ---------------------------------------------------------------- prompts (case T07)
+
+CHATML = ("{% for m in messages %}<im_start>{{ m['role'] }} {{ m['content'] }} <im_end> {% endfor %}"
+          "{% if add_generation_prompt %}<im_start>assistant {% endif %}")
+DEFAULT_SYSTEM = "{% if messages[0]['role'] != 'system' %}<im_start>system hidden <im_end> {% endif %}" + CHATML
+WITH_BOS = "<bos> " + CHATML
+REFUSES_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no such role') }}{% endif %}" + CHATML
+IGNORES_SYSTEM = CHATML.replace("{% for m in messages %}", "{% for m in messages if m['role'] != 'system' %}")
+THINKS = CHATML + "{% if enable_thinking is defined and not enable_thinking %}<think> </think> {% endif %}"
+
+
+def words(template=None, before=(), after=()):
+    """A tokenizer of words, which puts the tokens `before` and `after` around a text."""
+    special = ["<bos>", "<eos>", "<im_start>", "<im_end>"]
+    vocabulary = [*special, "[unk]", "system", "user", "assistant", "what", "is", "it", "brief", "hidden"]
+    core = Tokenizer(WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="[unk]"))
+    core.pre_tokenizer = Split(" ", "removed")
+    core.post_processor = TemplateProcessing(
+        single=" ".join([*before, "$A", *after]), special_tokens=[(t, vocabulary.index(t)) for t in (*before, *after)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<bos>", eos_token="<eos>", unk_token="[unk]",
+                                        additional_special_tokens=special[2:], model_max_length=20)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("before", [(), ("<bos>",)])
+@pytest.mark.parametrize("after", [(), ("<eos>",)])
+@pytest.mark.parametrize("template", [None, CHATML, WITH_BOS])
+def test_one_bos_where_one_is_wanted(template, before, after):
+    """Guards: a BOS from the template and another from the tokenizer; none at all; an EOS in front of the answer."""
+    tokenizer = words(template, before, after)
+    ids = encode(chat("what is it", tokenizer), tokenizer)
+    assert ids.count(0) == (1 if before or template == WITH_BOS else 0)
+    assert 1 not in ids and 0 not in ids[1:]
+
+
+def test_a_bos_written_twice_counts_once():
+    """Guards: two BOS tokens out of a template that already holds two, which no model has seen."""
+    tokenizer = words()
+    assert encode("<bos> <bos> what", tokenizer) == encode("<bos> what", words(before=("<bos>",))) == [0, 8]
+
+
+def test_a_prefix_of_two_tokens_is_put_once():
+    """Guards: a tokenizer whose texts begin with two special tokens (GLM) losing one or getting them twice."""
+    tokenizer = words(before=("<im_start>", "<bos>"))
+    assert encode("what", tokenizer) == encode("<im_start> <bos> what", tokenizer) == [2, 0, 8]
+
+
+def test_a_prompt_is_never_cut():
+    """Guards: the head or tail of a long question lost because of the tokenizer's model_max_length (20 here)."""
+    tokenizer = words(before=("<bos>",))
+    tokenizer.backend_tokenizer.enable_truncation(20)
+    assert encode(" ".join(["what"] * 50), tokenizer) == [0] + [8] * 50
+
+
+def test_chat_ends_with_the_assistants_header():
+    """Guards: a prompt that stops before the assistant's turn, so that the model writes the header itself."""
+    assert chat("what is it", words(CHATML)) == "<im_start>user what is it <im_end> <im_start>assistant "
+    assert chat("what is it", words(CHATML), "brief") == (
+        "<im_start>system brief <im_end> <im_start>user what is it <im_end> <im_start>assistant ")
+
+
+@pytest.mark.parametrize("template", [REFUSES_SYSTEM, IGNORES_SYSTEM])
+@pytest.mark.parametrize("question", ["what is it", "is brief what"])
+def test_system_text_is_folded_into_the_user_turn(template, question):
+    """Guards: a crash or a silently lost system text where the template has no such role."""
+    prompt = f"<im_start>user brief\n\n{question} <im_end> <im_start>assistant "
+    assert chat(question, words(template), " brief ") == prompt
+
+
+def test_a_templates_own_system_text():
+    """Guards: a system line that nobody wrote and nobody sees: it is in the text, and "" replaces it."""
+    assert "hidden" in chat("what", words(DEFAULT_SYSTEM))
+    assert chat("what", words(DEFAULT_SYSTEM), "brief").count("system") == 1
+    rest = "<im_start>user what <im_end> <im_start>assistant "
+    assert chat("what", words(DEFAULT_SYSTEM), "") == "<im_start>system  <im_end> " + rest
+    assert chat("what", words(REFUSES_SYSTEM), "") == rest
+
+
+def test_thinking_only_where_the_template_knows_it():
+    """Guards: a thinking model left to think by default; and the switch turned the wrong way round."""
+    assert chat("what", words(THINKS)).endswith("<think> </think> ")
+    assert chat("what", words(THINKS), thinking=True).endswith("assistant ")
+    assert chat("what", words(CHATML)) == chat("what", words(CHATML), thinking=True)
+
+
+def test_a_template_that_takes_no_question():
+    """Guards: a Jinja traceback for a template that cannot be used at all."""
+    assert "chat template" in complaint(chat, "what", words("{{ raise_exception('no') }}"), "brief")
+
+
+def test_without_a_template():
+    """Guards: a base model asked in a chat format it never saw, or without its system text."""
+    assert chat("what", words()) == "Question: what\nAnswer:"
+    assert chat("what", words(), "brief") == "brief\n\nQuestion: what\nAnswer:"
+
+
+def test_plain_prompt():
+    """Guards: the tiny world's questions wrapped in words its character tokenizer does not have."""
+    tokenizer = words(CHATML)
+    tokenizer.plain_prompt = True
+    assert chat("47+38=", tokenizer) == "47+38="
+    assert "no place for a system text" in complaint(chat, "47+38=", tokenizer, "brief")
