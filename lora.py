@@ -1,0 +1,376 @@
+"""Low-rank adapters (Hu et al., 2022), several over one frozen base: y = W x + (alpha / r) B_i A_i x for adapter i.
+
+W never moves except in `merge`; A_i [r, in] and B_i [out, r] are float32 whatever W is, because an update of 5e-4 to a
+bfloat16 0.5 rounds back to 0.5. Outside `use` the model is the bare base. Files are PEFT's, in both directions.
+Where this departs from common LoRA:
+- No dropout, on purpose. Scoring would draw another mask than sampling did, and the importance ratio of a policy
+  gradient would measure that noise instead of the update.
+- Ours: a batch can mix adapters row by row. B may start as small noise (Agon's second policy, section 4.2).
+"""
+
+import hashlib
+import json
+import math
+import operator
+import warnings
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn.functional import linear
+from transformers.pytorch_utils import Conv1D  # GPT-2's linear layer: its weight is stored [in, out]
+
+CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
+KEY = "base_model.model.{}.lora_{}.weight"  # PEFT's name for A and B of one layer
+# Entries of PEFT's config that do not change what a saved adapter computes. Any other entry that is set is refused.
+NEUTRAL = {"r", "lora_alpha", "target_modules", "task_type", "auto_mapping", "peft_version", "revision", "lora_dropout",
+           "base_model_name_or_path", "inference_mode", "fan_in_fan_out", "megatron_core", "qalora_group_size"}
+PLAIN = {"peft_type": ["LORA"], "bias": ["none"], "init_lora_weights": [True, "gaussian"]}
+
+
+class LoraError(ValueError):
+    """A mistake in how adapters are asked for or stored; the message says what to do."""
+
+
+class Choice(NamedTuple):
+    """Who computes a forward pass: one adapter for all rows (`sizes` is None), or one for each run of sorted rows."""
+    adapters: list
+    sizes: list | None = None               # rows of each adapter
+    order: torch.Tensor | None = None       # [rows] sorts the batch by adapter; None = it is sorted already
+    inverse: torch.Tensor | None = None     # [rows] puts it back
+
+
+@dataclass(eq=False)
+class Shared:
+    """What all LoRALinear layers of a model have in common. `use` sets `choice` here and never walks the modules."""
+    rank: int
+    alpha: float
+    base: str                                      # fingerprint of the frozen weights
+    names: list = field(default_factory=list)      # of the adapters
+    layers: dict = field(default_factory=dict)     # module name -> LoRALinear
+    choice: Choice | None = None                   # None = the bare base
+    originals: dict = field(default_factory=dict)  # while merged: module name -> the weight from before, on the CPU
+
+    def index(self, adapter) -> int:
+        """The position of an adapter given by its name or position."""
+        if isinstance(adapter, str) and adapter in self.names:
+            return self.names.index(adapter)
+        if not isinstance(adapter, str | None) and 0 <= operator.index(adapter) < len(self.names):
+            return operator.index(adapter)
+        raise LoraError(f"no adapter {adapter!r}; there are {self.names}, that is 0 to {len(self.names) - 1}")
+
+    def choose(self, adapter) -> Choice | None:
+        """Turn the argument of `use` into a Choice."""
+        if adapter is None:
+            return None
+        if self.originals:
+            raise LoraError("an adapter is merged into the base; call unmerge before using adapters")
+        if hasattr(adapter, "tolist"):
+            adapter = adapter.tolist()
+        if not isinstance(adapter, list | tuple):
+            return Choice([self.index(adapter)])
+        rows = [self.index(row) for row in adapter]
+        used = sorted(set(rows))
+        sizes = [rows.count(i) for i in used]
+        if rows == sorted(rows):
+            return Choice(used, sizes)
+        order = torch.tensor(sorted(range(len(rows)), key=rows.__getitem__))
+        device = next(iter(self.layers.values())).A[0].device
+        return Choice(used, sizes, order.to(device), order.argsort().to(device))
+
+    @contextmanager
+    def using(self, choice: Choice | None):
+        previous, self.choice = self.choice, choice
+        try:
+            yield
+        finally:
+            self.choice = previous
+
+    def add(self, name: str, b_std: float, generator: torch.Generator) -> None:
+        self.names.append(name)
+        for layer in self.layers.values():
+            layer.add(b_std, generator)
+
+
+class LoRALinear(nn.Module):
+    """A frozen linear layer and its adapters."""
+
+    def __init__(self, base: nn.Linear | Conv1D, shared: Shared):
+        super().__init__()
+        self.base, self.shared = base, shared
+        self.A, self.B = nn.ParameterList(), nn.ParameterList()
+
+    def add(self, b_std: float, generator: torch.Generator) -> None:
+        """Append an adapter: A Kaiming-uniform, B zero or Gaussian. Drawn on the CPU, so alike on every device."""
+        outputs, inputs = _shape(self.base)
+        A = nn.init.kaiming_uniform_(torch.empty(self.shared.rank, inputs), a=math.sqrt(5), generator=generator)
+        B = torch.zeros(outputs, self.shared.rank)
+        if b_std:
+            B.normal_(0, b_std, generator=generator)
+        self.A.append(nn.Parameter(A.to(self.base.weight.device)))
+        self.B.append(nn.Parameter(B.to(self.base.weight.device)))
+
+    def change(self, i: int, x: torch.Tensor) -> torch.Tensor:
+        """(alpha / r) B_i A_i x in float32: [..., in] -> [..., out]."""
+        return linear(linear(x, self.A[i]), self.B[i]) * (self.shared.alpha / self.shared.rank)
+
+    def change_by_row(self, choice: Choice, x: torch.Tensor) -> torch.Tensor:
+        """Each row through its own adapter, one pair of products per adapter: [rows, ..., in] -> [rows, ..., out]."""
+        if len(x) != sum(choice.sizes):
+            raise LoraError(f"use() was given {sum(choice.sizes)} rows, but the batch has {len(x)}")
+        if choice.order is not None:
+            x = x[choice.order]
+        parts = zip(choice.adapters, x.split(choice.sizes), strict=True)
+        delta = torch.cat([self.change(i, part) for i, part in parts])
+        return delta if choice.inverse is None else delta[choice.inverse]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, choice = self.base(x), self.shared.choice                        # [rows, ..., out]
+        if choice is None:
+            return y
+        x = x.float()
+        delta = self.change(choice.adapters[0], x) if choice.sizes is None else self.change_by_row(choice, x)
+        # Summed in float32 and rounded once; a delta of zero leaves y as it is in any precision.
+        return (y + delta).to(y.dtype)
+
+
+def _shape(layer: nn.Linear | Conv1D) -> tuple[int, int]:
+    """(out, in) of a linear layer."""
+    rows, columns = layer.weight.shape
+    return (columns, rows) if isinstance(layer, Conv1D) else (rows, columns)
+
+
+def _shared(model: nn.Module) -> Shared:
+    if "_lora" not in vars(model):
+        raise LoraError("this model has no adapters; call inject or load first")
+    return model._lora
+
+
+def _place(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)
+
+
+def _endings(names) -> list:
+    return sorted({name.rpartition(".")[2] for name in names})
+
+
+def _match(model: nn.Module, targets) -> dict:
+    """The layers that `targets` mean, by name. Raises LoraError for one that is not there or cannot be adapted."""
+    modules = dict(model.named_modules())
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    chosen = {n: m for n, m in modules.items() if isinstance(m, nn.Linear | Conv1D) and m is not head}
+    if targets is not None:
+        hits = {t: {n for n in modules if n == t or n.endswith(f".{t}")} for t in targets}
+        for target in [t for t in targets if not t or not hits[t]]:
+            raise LoraError(f"no layer is called {target!r}; linear layers here: {', '.join(_endings(chosen))}")
+        chosen = {n: m for n, m in modules.items() if any(n in names for names in hits.values())}
+    if not chosen:
+        raise LoraError("there are no linear layers to adapt")
+    owners: dict[int, list] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        owners.setdefault(id(parameter), []).append(name)
+    for name, layer in chosen.items():
+        if not isinstance(layer, nn.Linear | Conv1D) or not layer.weight.is_floating_point():
+            raise LoraError(f"{name} is a {type(layer).__name__}; only unquantized Linear and Conv1D can be adapted")
+        others = [owner for owner in owners[id(layer.weight)] if owner != f"{name}.weight"]
+        if others:
+            raise LoraError(f"{name} shares its weight with {others[0]} (tied embeddings), so merging an adapter into "
+                            f"one would change both; leave {name} out of the targets")
+    return chosen
+
+
+def _fingerprint(layers: dict) -> str:
+    """Tells bases of one shape apart: a hash of a weight row of each layer, the same in bfloat16 as in float32."""
+    rows = [layer.weight[0].detach().to("cpu", torch.bfloat16).view(torch.int16) for layer in layers.values()]
+    return hashlib.sha256(torch.cat(rows).numpy().tobytes()).hexdigest()
+
+
+def inject(model: nn.Module, rank: int, alpha: float, adapters=1, targets=None, b_std=0.0, seed=0) -> list:
+    """Freeze `model` and put adapters on its linear layers; returns the names of these layers.
+
+    adapters: how many, or a list of names. targets: a list of names or name endings ("q_proj"); None = all linear
+    layers but the output head. b_std: standard deviation of B at the start, one for all or one each; at 0 (standard
+    LoRA) the model starts as the bare base exactly. seed: an int or a CPU torch.Generator; adapter i starts the same
+    however many follow it. Write the adapters with `save`; `save_pretrained` is for merged models.
+    """
+    names = [str(i) for i in range(adapters)] if isinstance(adapters, int) else adapters
+    stds = [b_std] * len(names) if isinstance(b_std, int | float) else b_std
+    if "_lora" in vars(model):
+        raise LoraError("the model has adapters already; ask for all of them in one call of inject")
+    if isinstance(names, str) or not names or len(set(names)) < len(names) or len(stds) != len(names):
+        raise LoraError(f"adapters is a number or distinct names, each with its b_std: got {adapters!r}, {b_std!r}")
+    if rank < 1 or alpha <= 0:
+        raise LoraError(f"rank and alpha must be positive: got rank {rank}, alpha {alpha}")
+    layers = _match(model, [targets] if isinstance(targets, str) else targets)
+    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    model.requires_grad_(False)
+    model._lora = shared = Shared(rank, alpha, _fingerprint(layers))
+    for name, layer in layers.items():
+        shared.layers[name] = LoRALinear(layer, shared)
+        _place(model, name, shared.layers[name])
+    for name, std in zip(names, stds, strict=True):
+        shared.add(name, std, generator)
+    return list(layers)
+
+
+def use(model: nn.Module, adapter):
+    """Context manager: inside it `model` runs through `adapter`; afterwards, also after an error, as before.
+
+    adapter: an index or a name; None = the bare base (the KL reference); or a list or tensor with an index or a name
+    for each row of the batch. Cheap enough to enter for every token. A model without adapters accepts None.
+    """
+    if adapter is None and "_lora" not in vars(model):
+        return nullcontext()
+    shared = _shared(model)
+    return shared.using(shared.choose(adapter))
+
+
+def checkpointing(model: nn.Module) -> None:
+    """Turn on gradient checkpointing that recomputes each block through the adapter of its forward pass (ours).
+
+    The library's own switch recomputes with whatever is in use when `backward` runs: outside `use`, another model.
+    As with the library's, blocks are checkpointed in training mode only (`model.train()`). Needs no adapters.
+    """
+    def contexts():
+        shared = vars(model).get("_lora")
+        return nullcontext(), shared.using(shared.choice) if shared else nullcontext()
+
+    # transformers renamed its switch, and the old name warns.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False, "context_fn": contexts})
+
+
+def parameters(model: nn.Module, adapter) -> list:
+    """The parameters of one adapter, for its optimizer: r (in + out) numbers for each adapted layer."""
+    shared = _shared(model)
+    i = shared.index(adapter)
+    return [p for layer in shared.layers.values() for p in (layer.A[i], layer.B[i])]
+
+
+def save(model: nn.Module, adapter, folder) -> None:
+    """Write one adapter to `folder` in PEFT's format, for `load` and for `PeftModel.from_pretrained`."""
+    shared, folder = _shared(model), Path(folder)
+    i, names, endings = shared.index(adapter), list(shared.layers), _endings(shared.layers)
+    tensors = {KEY.format(name, part): getattr(layer, part)[i].detach().cpu().contiguous()
+               for name, layer in shared.layers.items() for part in "AB"}
+    meant = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in endings]
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "inference_mode": True, "bias": "none",
+              "r": shared.rank, "lora_alpha": shared.alpha, "lora_dropout": 0.0,
+              "target_modules": endings if meant == names else names,
+              "fan_in_fan_out": any(isinstance(layer.base, Conv1D) for layer in shared.layers.values()),
+              "base_model_name_or_path": getattr(getattr(model, "config", None), "_name_or_path", None) or None}
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt", "base_sha256": shared.base})
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_config(path: Path) -> dict:
+    """PEFT's config; whatever asks for more than plain LoRA is refused by name."""
+    try:
+        config = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise LoraError(f"{path} cannot be read: {error}") from None
+    for key, kind in {"r": int, "lora_alpha": int | float, "target_modules": list}.items():
+        if not isinstance(config.get(key), kind):
+            raise LoraError(f"{path}: {key} must be of type {kind}, not {config.get(key)!r}")
+    for key, value in config.items():
+        if value and key not in NEUTRAL and value not in PLAIN.get(key, []):
+            raise LoraError(f"{path}: {key}={value!r} is not supported; only plain LoRA is")
+    return config
+
+
+def _read_tensors(path: Path, shapes: dict, base: str) -> dict:
+    """The tensors of an adapter file, as float32, if their names and shapes are exactly `shapes`."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError) as error:
+        raise LoraError(f"{path} cannot be read: {error}") from None
+    faults = [f"missing key {key}" for key in shapes if key not in tensors]
+    faults += [f"unexpected key {key}" for key in tensors if key not in shapes]
+    faults += [f"{key} has shape {tuple(tensors[key].shape)}, but this model and rank need {shape}"
+               for key, shape in shapes.items() if key in tensors and tensors[key].shape != shape]
+    if metadata.get("base_sha256", base) != base:
+        faults.insert(0, "base_sha256 differs: this adapter was made for a base with other weights")
+    if faults:
+        more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+        raise LoraError(f"{path}: {'; '.join(faults[:3])}{more}")
+    return tensors
+
+
+@torch.no_grad()
+def load(model: nn.Module, adapter, folder) -> int:
+    """Read an adapter in PEFT's format, with its rank and alpha, from `folder`; returns its index.
+
+    adapter: the index or name of the one to overwrite; an unknown name is added. A model without adapters is injected.
+    Unless the file fits the model exactly, raises LoraError naming the key, and changes nothing.
+    """
+    config, shared = _read_config(Path(folder) / CONFIG_FILE), vars(model).get("_lora")
+    rank, alpha, targets = config["r"], config["lora_alpha"], config["target_modules"]
+    if shared and (rank, alpha) != (shared.rank, shared.alpha):
+        raise LoraError(f"{folder}: r={rank}, lora_alpha={alpha}, but this model's adapters have r={shared.rank}, "
+                        f"lora_alpha={shared.alpha}")
+    new = isinstance(adapter, str) and not (shared and adapter in shared.names)
+    if not new:
+        _shared(model).index(adapter)
+    layers = {n: layer.base for n, layer in shared.layers.items()} if shared else _match(model, targets)
+    shapes = {}
+    for name, layer in layers.items():
+        outputs, inputs = _shape(layer)
+        shapes |= {KEY.format(name, "A"): (rank, inputs), KEY.format(name, "B"): (outputs, rank)}
+    tensors = _read_tensors(Path(folder) / TENSOR_FILE, shapes, shared.base if shared else _fingerprint(layers))
+    if shared is None:
+        inject(model, rank, alpha, [adapter], targets)
+    elif new:
+        shared.add(adapter, 0.0, torch.Generator())
+    for key, parameter in zip(shapes, parameters(model, adapter), strict=True):  # both go A, B, layer by layer
+        parameter.copy_(tensors[key])
+    return model._lora.index(adapter)
+
+
+@torch.no_grad()
+def merge(model: nn.Module, adapter) -> float:
+    """Add an adapter to the base weights: W + (alpha / r) B A, summed in float32 and rounded once to W's precision.
+
+    Until `unmerge` the model is a plain one (`save_pretrained` writes a normal checkpoint), and a second merge is
+    refused. Returns the share of the change that W's precision swallowed, |lost| / |change|: 0 in float32; from 1 % on
+    a warning says so. The old weights are kept on the CPU.
+    """
+    shared = _shared(model)
+    i = shared.index(adapter)
+    if shared.originals:
+        raise LoraError("an adapter is merged already; call unmerge first")
+    lost = total = 0.0
+    for name, layer in shared.layers.items():
+        weight = layer.base.weight
+        delta = layer.B[i] @ layer.A[i] * (shared.alpha / shared.rank)      # [out, in]
+        wanted = weight.float() + (delta.T if isinstance(layer.base, Conv1D) else delta)
+        shared.originals[name] = weight.to("cpu", copy=True)
+        weight.copy_(wanted)
+        lost += (wanted - weight.float()).square().sum().item()
+        total += delta.square().sum().item()
+        _place(model, name, layer.base)
+    share = math.sqrt(lost / total) if total else 0.0
+    if share >= 0.01:
+        warnings.warn(f"merge: {weight.dtype} swallowed {share:.0%} of the adapter's change; to keep it, merge into a "
+                      f"float32 base or use the adapter unmerged", stacklevel=3)
+    return share
+
+
+@torch.no_grad()
+def unmerge(model: nn.Module) -> None:
+    """Undo `merge` exactly, from the kept weights; subtracting the change again would round to others."""
+    shared = _shared(model)
+    if not shared.originals:
+        raise LoraError("no adapter is merged")
+    for name, original in shared.originals.items():
+        shared.layers[name].base.weight.copy_(original)
+        _place(model, name, shared.layers[name])
+    shared.originals.clear()
