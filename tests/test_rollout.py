@@ -1,0 +1,143 @@
+"""Sampling: what is drawn, what is masked, and that the two savings (one prompt a group, rows that leave) change nothing."""
+import math
+from collections import Counter
+
+import pytest
+import tiny
+import torch
+
+import rollout
+from rollout import Agent, complete, completion_mask, draw, end_tokens, left_pad, read, sample
+from tasks import UserError
+
+PROMPTS = [[1, 5, 6, 7, 8, 9, 10, 11], [1, 9, 8], [1, 4, 4, 4, 4, 4]]
+
+
+def uniform(rows: int, length: int, seed: int = 1) -> torch.Tensor:
+    return torch.rand(rows, length, generator=torch.Generator().manual_seed(seed))
+
+
+def write(model, prompts=PROMPTS, k=4, length=12, seed=1, temperature=1.0):
+    return complete(model, tiny.tokenizer(), end_tokens(model, tiny.tokenizer()), prompts, [None] * len(prompts), k, temperature, uniform(len(prompts) * k, length, seed))
+
+
+def test_first_end_token_is_an_action_and_padding_is_not():
+    """T01: pad and end are one id, so a mask by value either loses the end (never learnt) or counts the padding."""
+    tokens = torch.tensor([[5, 6, 2, 2, 2], [5, 2, 2, 2, 2], [5, 6, 7, 8, 9]])
+    assert completion_mask(tokens, torch.tensor([2])).tolist() == [[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]]
+
+
+def test_prompt_attention_ignores_token_values():
+    """T01: a chat prompt that holds the end id twice keeps both; only the padding on the left is masked."""
+    ids, mask = left_pad([[1, 9, 2, 7, 1, 4, 2, 7], [3]], pad=2, device=torch.device("cpu"))
+    assert mask.tolist() == [[1] * 8, [0] * 7 + [1]]
+    assert ids[1].tolist() == [2] * 7 + [3]
+
+
+def test_every_end_token_ends():
+    """Chat models declare two end tokens; knowing one of them lets completions run on to the limit."""
+    model, tokenizer = tiny.model(), tiny.tokenizer()
+    model.generation_config.eos_token_id = [2, 40]
+    assert end_tokens(model, tokenizer) == [2, 40]
+    assert completion_mask(torch.tensor([[5, 40, 6]]), torch.tensor([2, 40])).tolist() == [[1, 1, 0]]
+
+
+def test_stop_text_ends_too():
+    """A base model writes a new line and goes on with the next question: without `stop` none of its completions ends."""
+    assert end_tokens(tiny.model(), tiny.tokenizer(), "w1") == [2, *range(10, 20)]
+
+
+def test_model_without_end_token_is_refused():
+    """Its completions could never end: every one would be truncated and have no answer."""
+    model, tokenizer = tiny.model(), tiny.tokenizer()
+    tokenizer.eos_token = None
+    model.config.eos_token_id = model.generation_config.eos_token_id = None
+    with pytest.raises(UserError, match="end-of-sequence"):
+        end_tokens(model, tokenizer)
+
+
+def test_draw_inverts_the_distribution():
+    """p = (.5, .25, .25): u = .1, .6, .8 and the largest float below 1 fall on tokens 0, 1, 2 and 2."""
+    logits = torch.tensor([[2.0, 1.0, 1.0]]).mul(math.log(2)).repeat(4, 1)
+    u = torch.tensor([0.1, 0.6, 0.8, 1 - 2**-24])
+    token, logprob, entropy, certainty = draw(logits, 1.0, u)
+    assert token.tolist() == [0, 1, 2, 2]
+    assert torch.allclose(logprob.exp(), torch.tensor([0.5, 0.25, 0.25, 0.25]))
+    assert torch.allclose(entropy, torch.full((4,), 1.5 * math.log(2)))  # nats
+    kl_uniform = sum(1 / 3 * math.log(1 / 3 / p) for p in (0.5, 0.25, 0.25))
+    assert torch.allclose(certainty - math.log(3), torch.full((4,), kl_uniform), atol=1e-6)
+
+
+def test_rounding_never_draws_an_impossible_token():
+    """u next to 1 must not point behind the last token with any probability, where the rest have none (logit -inf)."""
+    logits = torch.full((1, 50_000), -torch.inf)
+    logits[0, :3] = 0.0
+    assert draw(logits, 1.0, torch.tensor([1 - 2**-24]))[0].item() == 2
+
+
+def test_temperature_zero_is_argmax():
+    """T06b: dividing by a temperature of 0 gives NaN."""
+    token, logprob, *_ = draw(torch.tensor([[1.0, 2.0]]), 0.0, torch.tensor([0.0]))
+    assert token.item() == 1 and torch.isfinite(logprob).all()
+
+
+def test_logprob_is_at_the_sampling_temperature():
+    """T05: logits (2, 0) at T = .5 give log p(0) = -.01815; untempered -.12693, a false ratio of .897."""
+    _, logprob, *_ = draw(torch.tensor([[2.0, 0.0]]), 0.5, torch.tensor([0.3]))
+    assert logprob.item() == pytest.approx(-0.01815, abs=1e-5)
+
+
+def test_only_our_options_decide_the_sampling():
+    """T06a: a model's own top_k = 1 and repetition penalty made all completions of a group alike."""
+    model = tiny.model()
+    with torch.no_grad():
+        p = read(model, torch.tensor([[1, 5]]), torch.ones(1, 2, dtype=torch.long))[0, -1].softmax(-1)
+    model.generation_config.update(top_k=1, repetition_penalty=1.3, do_sample=False, temperature=0.1)
+    n = 4000
+    first = write(model, [[1, 5]], k=n, length=1).completion_ids.flatten().tolist()
+    for token, count in Counter(first).most_common(3):
+        assert abs(count / n - p[token]) < 4 * math.sqrt(p[token] * (1 - p[token]) / n)
+    assert len(set(first)) > 20
+
+
+@pytest.mark.parametrize("name", tiny.CONFIGS)
+def test_shared_prompt_and_leaving_rows_change_nothing(name, monkeypatch):
+    """Same tokens whether prompts are read once and ended rows leave, or every row reads its own prompt and stays."""
+    model = tiny.model(name)
+    model.generation_config.eos_token_id = list(range(2, 14))  # end early and often, so that many rows leave
+    fast = write(model)
+    monkeypatch.setattr(rollout, "can_share_prompt", lambda _: False)
+    plain = write(model)
+    assert torch.equal(fast.completion_ids, plain.completion_ids) and torch.equal(fast.mask, plain.mask)
+    assert torch.allclose(fast.logprobs, plain.logprobs, atol=1e-5)
+    assert torch.allclose(fast.entropy, plain.entropy, atol=1e-5)
+    lengths = fast.mask.sum(-1)
+    assert lengths.min() < lengths.max()
+
+
+def test_a_rollout_does_not_depend_on_its_neighbours():
+    """Left padding, or another row in the batch, must not change what a prompt is answered."""
+    model = tiny.model()
+    together = write(model)
+    numbers = uniform(12, 12)
+    for i, prompt in enumerate(PROMPTS):
+        alone = complete(model, tiny.tokenizer(), [2], [prompt], [None], 4, 1.0, numbers[4 * i : 4 * i + 4])
+        longest = alone.mask.shape[-1]
+        assert torch.equal(together.completion_ids[i, :, :longest] * alone.mask[0], alone.completion_ids[0] * alone.mask[0])
+
+
+def test_same_seed_same_rollouts_and_truncated_have_no_answer():
+    """T06d, A20b: a repeated seed repeats the draws; a completion cut off by the limit neither votes nor earns."""
+    agent = Agent("A", tiny.model(), tiny.tokenizer(), answer="number")
+    first, second = (sample(agent, ["w5 w6", "w7"], 8, 6, generator=torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first.completion_ids, second.completion_ids)
+    assert not first.finished.all()
+    for done, answer in zip(first.finished.flatten().tolist(), sum(first.answers, []), strict=True):
+        assert done or answer is None
+    assert first.texts[0][0].split()[0].startswith("w")
+
+
+def test_prompt_that_does_not_fit_is_an_error():
+    """T07: a question cut off in silence is another question."""
+    with pytest.raises(UserError, match="context of 128"):
+        write(tiny.model(), [[5] * 120], length=12)
