@@ -1,0 +1,219 @@
+"""How good an agent is, and how different two agents are.
+
+How good: pass@1 with its interval, maj@k, pass@k (Chen et al. 2021, "Evaluating Large Language Models Trained on Code",
+eq. 1). How different: the overlap of two agents' errors (Kuncheva & Whitaker 2003, "Measures of Diversity in Classifier
+Ensembles"), which is what makes a peer worth listening to. `rescue`, and the interval for more than one sample of each
+problem, are our choices and are explained where they are made.
+"""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from answers import canonical, same_answer
+from rollout import Agent, sample
+from tasks import Problem, UserError
+
+# ---------------------------------------------------------------- How sure one can be of a share
+
+
+def log_upper_tail(successes: int, trials: int, p: float) -> float:
+    """log P(X >= successes) for X ~ Bin(trials, p), 0 < p < 1, summed term by term in log space."""
+    i = np.arange(1, trials + 1)
+    log_choose = np.concatenate([[0.0], np.cumsum(np.log((trials - i + 1) / i))])  # log C(trials, 0..trials)
+    count = np.arange(successes, trials + 1)
+    terms = log_choose[count] + count * math.log(p) + (trials - count) * math.log1p(-p)
+    return terms.max() + math.log(np.exp(terms - terms.max()).sum())
+
+
+def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a binomial share (Clopper & Pearson 1934); (0, 1) without any trial.
+
+    At low, `successes` or more are as rare as (1 - level)/2; at high, `successes` or fewer are.
+    Raises ValueError unless 0 <= successes <= trials, and for counts that are not whole.
+    """
+    if successes != int(successes) or trials != int(trials) or not 0 <= successes <= trials or not 0 < level < 1:
+        raise ValueError(f"no interval for {successes} successes in {trials} trials at level {level}")
+    rare = math.log((1 - level) / 2)
+
+    def low(successes: int) -> float:
+        if successes == 0:
+            return 0.0
+        below, above = 0.0, 1.0
+        for _ in range(60):  # the tail grows with p; each round halves the gap
+            p = (below + above) / 2
+            below, above = (p, above) if log_upper_tail(successes, trials, p) < rare else (below, p)
+        return below
+
+    return low(int(successes)), 1.0 - low(int(trials - successes))  # failures are successes with p turned round
+
+
+def share_interval(right: Sequence[Sequence[bool]], level: float = 0.95) -> tuple[float, float]:
+    """Interval of pass@1 from `right` [P][K]: Clopper-Pearson with P trials, however many samples K each problem has.
+
+    K samples of one problem are not K independent trials: a problem is easy or hard for all of them. What was drawn
+    independently is the P problems, each giving a share in [0, 1] whose mean is p, and of all such shares those that
+    are always 0 or 1 vary most: Var <= p(1-p)/P, the binomial variance. So the interval takes P trials and the sum of
+    the shares as successes, rounded down for the lower and up for the upper limit. For K = 1 this is the exact
+    interval; for K > 1 it errs on the wide side, the more so the more the samples of a problem differ.
+
+    It speaks of all problems of this kind. Where the P problems *are* all there is, and only the sampling is random
+    (the 64 sums), `clopper_pearson(sum of right, P * K)` also holds, and is narrower (Hoeffding 1956: chances that
+    differ from trial to trial vary less than their mean). Neither covers the chance in training: that takes seeds.
+    """
+    samples = sum(len(group) for group in right)
+    total = sum(sum(group) for group in right)
+    trials, k = len(right), samples // len(right)
+    return clopper_pearson(total // k, trials, level)[0], clopper_pearson(-(-total // k), trials, level)[1]
+
+
+# ---------------------------------------------------------------- Several samples of one problem
+
+
+def pass_at_k(correct: int, total: int, k: int) -> float:
+    """Chance that k of `total` samples, drawn without replacement, hold one of the `correct` ones: 1 - C(n-c,k)/C(n,k).
+
+    Unbiased for 1 - (1-p)^k, and a product, so that no large binomial is ever formed. Chen et al. 2021, eq. 1.
+    """
+    if not 0 <= correct <= total or not 1 <= k <= total:
+        raise ValueError(f"no pass@{k} from {correct} correct of {total} samples")
+    if total - correct < k:
+        return 1.0
+    return 1.0 - math.prod(1.0 - k / i for i in range(total - correct + 1, total + 1))
+
+
+def maj_at_k(answers: Sequence[str | None], truth: str | None) -> float:
+    """1 if the most frequent answer is right, 0 if not; one of several tied winners counts 1/(number tied).
+
+    That is the expected score of breaking the tie by lot. None and blank answers do not vote; without a vote it is 0.
+    """
+    votes = Counter(canonical(answer) for answer in answers if answer is not None and answer.strip())
+    most = max(votes.values(), default=0)
+    winners = [answer for answer, count in votes.items() if count == most]
+    return 1 / len(winners) if truth is not None and canonical(truth) in winners else 0.0
+
+
+# ---------------------------------------------------------------- One agent on a set of problems
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `evaluate` found. Shares are in [0, 1], lengths in tokens."""
+
+    problems: int  # P, those that have a reference answer
+    k: int  # samples of each
+    pass1: float  # mean share of right samples
+    interval: tuple[float, float]  # of pass1, 95 %, see share_interval
+    majk: float  # mean of maj_at_k
+    length: float  # mean length of a completion, its end token included
+    truncated: float  # share of completions that did not end in time; they count as wrong
+    by_topic: dict[str, float]  # pass1 of each topic, in the order in which topics appear
+    right: list[list[bool]]  # [P][K], for `pairs` and for intervals of parts
+
+
+def evaluate(agent: Agent, problems: Sequence[Problem], k: int, max_new_tokens: int, temperature: float = 1.0,
+             generator: torch.Generator | None = None, rows: int = 256) -> Report:
+    """K samples of every problem that has a reference answer, graded; about `rows` samples are in memory at a time.
+
+    The sampled policy is the one that training moves, at its temperature: no top-k, no top-p, no greedy search.
+    Raises UserError if no problem has a reference answer.
+    """
+    problems = [problem for problem in problems if problem.answer is not None]
+    if not problems:
+        raise UserError("no problem has a reference answer, so nothing can be graded: add a field answer to the data")
+    answers, tokens, ended = [], 0, 0  # answers [P][K]
+    chunk = max(1, rows // k)  # prompts
+    for start in tqdm(range(0, len(problems), chunk), f"evaluating {agent.name}", leave=False, disable=None):
+        prompts = [agent.prompt(problem) for problem in problems[start : start + chunk]]
+        rollouts = sample(agent, prompts, k, max_new_tokens, temperature, generator)
+        answers += rollouts.answers
+        tokens += int(rollouts.mask.sum())
+        ended += int(rollouts.finished.sum())
+    return grade(problems, answers, tokens, ended)
+
+
+def grade(problems: Sequence[Problem], answers: list[list[str | None]], tokens: int, ended: int) -> Report:
+    """The report on `answers` [P][K]; the completions have `tokens` tokens in all, and `ended` of them ended."""
+    right = [[same_answer(answer, problem.answer) for answer in group]
+             for problem, group in zip(problems, answers, strict=True)]
+    topics = defaultdict(list)
+    for problem, marks in zip(problems, right, strict=True):
+        topics[problem.topic] += marks
+    samples = sum(map(len, right))
+    majorities = [maj_at_k(group, problem.answer) for problem, group in zip(problems, answers, strict=True)]
+    return Report(
+        problems=len(problems),
+        k=samples // len(problems),
+        pass1=sum(map(sum, right)) / samples,
+        interval=share_interval(right),
+        majk=sum(majorities) / len(problems),
+        length=tokens / samples,
+        truncated=1 - ended / samples,
+        by_topic={topic: sum(marks) / len(marks) for topic, marks in topics.items()},
+        right=right,
+    )
+
+
+# ---------------------------------------------------------------- Two agents on the same problems
+
+
+@dataclass(frozen=True)
+class ErrorOverlap:
+    """The four cells of two agents' marks on the same questions, and what is read from them.
+
+    With a = both, b = only_a, c = only_b, d = neither and n their sum. Whatever has a zero denominator is 0: no
+    association can be seen (Q, rho, kappa: an agent that is always right, or always wrong, tells nothing about the
+    other), or there was no error to rescue.
+    """
+
+    both: int
+    only_a: int
+    only_b: int
+    neither: int
+    Q: float  # Yule's (ad - bc)/(ad + bc): 1 = errors coincide, 0 = independent, -1 = they exclude each other
+    rho: float  # correlation of the marks, (ad - bc)/sqrt((a+b)(c+d)(a+c)(b+d))
+    disagreement: float  # (b + c)/n
+    double_fault: float  # d/n
+    kappa: float  # Cohen's 2(ad - bc)/((a+b)(b+d) + (a+c)(c+d)): agreement beyond chance
+    rescue: float  # (b + c)/(b + c + 2d), ours: the chance that the peer is right where one is wrong
+
+
+def error_overlap(right_a: Sequence[bool], right_b: Sequence[bool]) -> ErrorOverlap:
+    """The overlap of the errors of two agents, from their marks on the same questions in the same order."""
+    if not right_a or len(right_a) != len(right_b):
+        raise ValueError(f"marks on the same questions expected, got {len(right_a)} and {len(right_b)}")
+    cells = Counter((bool(x), bool(y)) for x, y in zip(right_a, right_b, strict=True))
+    a, b, c, d = (cells[key] for key in ((True, True), (True, False), (False, True), (False, False)))
+
+    def ratio(top: float, bottom: float) -> float:
+        return top / bottom if bottom else 0.0
+
+    excess = a * d - b * c
+    return ErrorOverlap(
+        both=a,
+        only_a=b,
+        only_b=c,
+        neither=d,
+        Q=ratio(excess, a * d + b * c),
+        rho=ratio(excess, math.sqrt((a + b) * (c + d) * (a + c) * (b + d))),
+        disagreement=(b + c) / len(right_a),
+        double_fault=d / len(right_a),
+        kappa=ratio(2 * excess, (a + b) * (b + d) + (a + c) * (c + d)),
+        rescue=ratio(b + c, b + c + 2 * d),
+    )
+
+
+def pairs(reports: dict[str, Report]) -> list[tuple[str, str, ErrorOverlap]]:
+    """The error overlap of every two agents, the most complementary pair (highest rescue) first.
+
+    All reports must be of the same problems and k; sample j of one agent is held against sample j of the other.
+    """
+    marks = {name: list(itertools.chain.from_iterable(report.right)) for name, report in reports.items()}
+    table = [(a, b, error_overlap(marks[a], marks[b])) for a, b in itertools.combinations(marks, 2)]
+    return sorted(table, key=lambda row: row[2].rescue, reverse=True)

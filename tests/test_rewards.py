@@ -1,0 +1,137 @@
+"""Votes and rewards, each against numbers worked out by hand."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from answers import extract_answer, same_answer
+from rewards import REWARDS, Method, agreement, conversion, majority, pseudo_labels
+
+HALF = ["1/2", r"\frac12", "0.5"]
+
+
+def cohort_of(*answers, entropy=None, certainty=None):
+    """Agents whose rollouts gave these answers: one P x K nested list each."""
+    return [SimpleNamespace(answers=a, entropy=entropy, certainty=certainty) for a in answers]
+
+
+@pytest.mark.parametrize(
+    ("answers", "winner", "rewards"),
+    [
+        ([None, None, None], None, [0, 0, 0]),  # no answers, no label, and nobody agrees with None
+        ([None, "", " ", "7", "7.0"], "7", [0, 0, 0, 1, 1]),  # blanks are the largest bloc
+        (["3", "5", "3", "5"], None, [0, 0, 0, 0]),  # a tie
+        (["1", "2", "3"], None, [0, 0, 0]),
+        (["3", "5", "3", "5", "5"], "5", [0, 1, 0, 1, 1]),
+        ([HALF[0], "3", HALF[1], "3", HALF[2]], "1/2", [1, 0, 1, 0, 1]),  # spellings vote together
+        (["9", None, None], "9", [1, 0, 0]),
+        ([r"\foo{", r"\foo{", "1"], r"\foo{", [1, 1, 0]),  # unreadable answers are a class too
+        (["1,2", "2,1", "12"], r"\{1,2\}", [1, 1, 0]),
+        ([], None, []),
+    ],
+)
+def test_majority_in_every_order(answers, winner, rewards):
+    """Guards against first-seen tie-breaking, blocs of missing answers, and votes split by spelling."""
+    for order in itertools.permutations(range(len(answers))):
+        shuffled = [answers[k] for k in order]
+        label = majority(shuffled)
+        assert label is None if winner is None else same_answer(label, winner)
+        assert agreement(shuffled, label) == [rewards[k] for k in order]
+
+
+def test_from_completions():
+    """Truncated, unboxed and thinking completions abstain, also when there are more of them than of any answer."""
+    texts = ["no idea", r"<think>\boxed{4}", r"\boxed{4", r"\boxed{}", r"so \boxed{7}", r"\boxed{7.0}"]
+    answers = [extract_answer(text) for text in texts]
+    assert answers == [None, None, None, None, "7", "7.0"]
+    assert majority(answers) == "7" and agreement(answers, "7") == [0, 0, 0, 0, 1, 1]
+
+
+def test_conversion_table():
+    """2 c(b) + c(b)(1 - c(a)): nothing for a wrong answer, whatever the draft was."""
+    assert [conversion(b, a) for b, a in ((0, 0), (0, 1), (1, 1), (1, 0))] == [0, 0, 2, 3]
+    assert conversion(True, False) == 3
+
+
+def test_peer_self_and_pooled_labels():
+    """Agent n is graded by n-1 (agent 0 by the last); by itself; by all. Two prompts, so that P and K cannot swap."""
+    cohort = cohort_of(
+        [["1", "1", "2"], ["5", "5", None]],
+        [["2", "2", "1"], ["6", "7", "8"]],
+        [["1", "3", "3"], ["5", "6", "6"]],
+    )
+    truths = ["2", "5"]
+    expected = {  # method: the labels of agents 0, 1, 2
+        "corl": [["3", "6"], ["1", "5"], ["2", None]],
+        "ttrl": [["1", "5"], ["2", None], ["3", "6"]],
+        "pooled": [["1", None]] * 3,  # 1: 4 votes, 2: 3, 3: 2; then 5: 3 votes, 6: 3
+        "gt": [["2", "5"]] * 3,
+    }
+    for name, labels in expected.items():
+        assert [pseudo_labels(name, n, cohort, truths) for n in range(3)] == labels, name
+    assert REWARDS["corl"](0, cohort, truths).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert REWARDS["corl"](1, cohort, truths).tolist() == [[0, 0, 1], [0, 0, 0]]
+    assert REWARDS["corl"](2, cohort, truths).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert REWARDS["ttrl"](0, cohort, truths).tolist() == [[1, 1, 0], [1, 1, 0]]
+    assert REWARDS["pooled"](2, cohort, truths).tolist() == [[1, 0, 0], [0, 0, 0]]
+    assert REWARDS["gt"](2, cohort, truths).tolist() == [[0, 0, 0], [1, 0, 0]]
+
+
+def test_two_agents_teach_each_other():
+    """With two agents each is the other's peer; an agent's own vote must not enter."""
+    cohort = cohort_of([["A", "A", "B"]], [["B", "B", "A"]])
+    assert REWARDS["corl"](0, cohort, [None]).tolist() == [[0, 0, 1]]
+    assert REWARDS["corl"](1, cohort, [None]).tolist() == [[0, 0, 1]]
+
+
+def test_empo_share():
+    """2 of 5 agree -> .4; spellings agree; a missing answer earns nothing but counts in the group's size."""
+    cohort = cohort_of([["0.5", r"\frac12", "3", None, None], [None] * 5])
+    rewards = REWARDS["empo"](0, cohort, [None, None])
+    assert torch.allclose(rewards, torch.tensor([[0.4, 0.4, 0.2, 0, 0], [0.0] * 5]))
+
+
+def test_confidence_rewards():
+    """RENT pays low entropy, Intuitor high certainty; neither looks at the answers."""
+    entropy, certainty = torch.tensor([[0.5, 2.0]]), torch.tensor([[3.0, 1.0]])
+    cohort = cohort_of([[None, "1"]], entropy=entropy, certainty=certainty)
+    assert torch.equal(REWARDS["rent"](0, cohort, [None]), -entropy)
+    assert torch.equal(REWARDS["intuitor"](0, cohort, [None]), certainty)
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_every_method(name):
+    """One signature for all: [P,K] float32, unequal per-agent answers allowed, and a permutation only permutes."""
+    torch.manual_seed(0)
+    rollouts = [["1", "2", "2", None], ["3", None, None, "3"], [None] * 4]
+    shape = (3, 4)
+    cohort = cohort_of(rollouts, rollouts[::-1], entropy=torch.rand(shape), certainty=torch.rand(shape))
+    truths = ["2", None, "4"]
+    method = REWARDS[name]
+    rewards = method(1, cohort, truths)
+    assert rewards.shape == shape and rewards.dtype == torch.float32 and rewards.isfinite().all()
+    assert isinstance(method, Method) and method.formula and (method.label is None) != (method.direct is None)
+    assert len(pseudo_labels(name, 1, cohort, truths)) == 3
+
+    order = [2, 0, 3, 1]
+    for member in cohort:
+        member.answers = [[group[k] for k in order] for group in member.answers]
+        member.entropy, member.certainty = member.entropy[:, order], member.certainty[:, order]
+    assert torch.equal(method(1, cohort, truths), rewards[:, order])
+
+
+def test_no_label_no_reward():
+    """A missing reference answer, an all-None peer or a tie pays nobody, not everybody."""
+    cohort = cohort_of([["1", None]], [[None, None]])
+    assert REWARDS["gt"](0, cohort, [None]).sum() == 0
+    assert REWARDS["corl"](0, cohort, [None]).sum() == 0
+    assert REWARDS["corl"](1, cohort, [None]).sum() == 0  # agent 0 says 1, but nobody of agent 1 answers
+    assert pseudo_labels("rent", 0, cohort, [None]) == [None]
+
+
+def test_what_methods_need():
+    """The command refuses a method by these fields."""
+    assert {name for name, method in REWARDS.items() if method.needs_labels} == {"gt"}
+    assert {name for name, method in REWARDS.items() if method.min_agents > 1} == {"corl", "pooled"}
