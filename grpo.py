@@ -15,6 +15,7 @@ Departures from the paper (Shao et al. 2024, DeepSeekMath, eq. 3) and from most 
 
 Shapes: P prompts, K rollouts of each, T prompt tokens, L completion tokens, V vocabulary.
 """
+
 import contextlib
 import math
 
@@ -58,8 +59,15 @@ def kl_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
     return log_ratio.exp() - log_ratio - 1
 
 
-def policy_loss(logp: Tensor, old_logp: Tensor, advantages: Tensor, weights: Tensor, clip: float = 0.2,
-                ref_logp: Tensor | None = None, beta: float = 0.0) -> Tensor:
+def policy_loss(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    weights: Tensor,
+    clip: float = 0.2,
+    ref_logp: Tensor | None = None,
+    beta: float = 0.0,
+) -> Tensor:
     """The clipped surrogate, to be minimised; all tensors [P,K,L], advantages [P,K], `weights` from `token_weights`."""
     scored = weights > 0
     # Zeroed before exp: a masked position may hold anything, and inf * 0 would be NaN in the gradient.
@@ -92,7 +100,9 @@ def token_logprobs(model: PreTrainedModel, rollouts: Rollouts, groups: Tensor, t
     return torch.nn.functional.pad(logp, (0, full - longest)).view(len(groups), -1, full)
 
 
-def over_shared_prompt(model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float) -> Tensor:
+def over_shared_prompt(
+    model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float
+) -> Tensor:
     """Read each prompt once and its K completions over that cache; gradients flow back through the cache, exactly. [p*K,L]"""
     p, k = len(prompt_ids), len(ids) // len(prompt_ids)
     cache = DynamicCache(config=model.config)
@@ -109,16 +119,22 @@ def over_shared_prompt(model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: 
     return torch.cat([first, torch.zeros(told.shape, device=ids.device).masked_scatter(told, rest)], 1)
 
 
-def over_repeated_prompt(model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float) -> Tensor:
+def over_repeated_prompt(
+    model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float
+) -> Tensor:
     """The plain way, for models whose cache cannot be repeated: every completion reads its own copy of the prompt. [p*K,L]"""
     k = len(ids) // len(prompt_ids)
     whole = torch.cat([prompt_ids.repeat_interleave(k, 0), ids[:, :-1]], 1)  # [p*K,T+L-1]
     whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)
     scored = mask.bool()
-    told = torch.cat([scored.new_zeros(len(ids), prompt_ids.shape[1] - 1), scored], 1)  # the last prompt token tells the first
+    told = torch.cat(
+        [scored.new_zeros(len(ids), prompt_ids.shape[1] - 1), scored], 1
+    )  # the last prompt token tells the first
     with head_reads_only(model, told):
         logits = read(model, whole, whole_mask)[0]  # [n,V]
-    return torch.zeros(ids.shape, device=ids.device).masked_scatter(scored, pick_logprobs(logits, ids[scored][:, None], temperature))
+    return torch.zeros(ids.shape, device=ids.device).masked_scatter(
+        scored, pick_logprobs(logits, ids[scored][:, None], temperature)
+    )
 
 
 @torch.no_grad()
@@ -130,9 +146,20 @@ def reference_logprobs(agent: Agent, rollouts: Rollouts, groups: Tensor, tempera
     return token_logprobs(agent.reference, rollouts, groups, temperature)
 
 
-def update(agent: Agent, rollouts: Rollouts, advantages: Tensor, *, temperature: float = 1.0, epochs: int = 1, clip: float = 0.2,
-           beta: float = 0.0, average: str = "sequence", max_new_tokens: int | None = None, micro_batch: int = 8,
-           max_grad_norm: float = 1.0) -> dict[str, float]:
+def update(
+    agent: Agent,
+    rollouts: Rollouts,
+    advantages: Tensor,
+    *,
+    temperature: float = 1.0,
+    epochs: int = 1,
+    clip: float = 0.2,
+    beta: float = 0.0,
+    average: str = "sequence",
+    max_new_tokens: int | None = None,
+    micro_batch: int = 8,
+    max_grad_norm: float = 1.0,
+) -> dict[str, float]:
     """One GRPO step: `epochs` optimizer steps on these rollouts, `micro_batch` groups in memory at a time.
 
     Groups without a signal (all advantages 0) add nothing to the gradient and are left out, unless there is a KL term;
@@ -143,7 +170,9 @@ def update(agent: Agent, rollouts: Rollouts, advantages: Tensor, *, temperature:
     """
     weights = token_weights(rollouts.mask, average, max_new_tokens)  # [P,K,L]
     advantages = advantages.to(agent.device)
-    told = torch.arange(len(advantages), device=agent.device) if beta else advantages.abs().sum(-1).nonzero().squeeze(-1)
+    told = (
+        torch.arange(len(advantages), device=agent.device) if beta else advantages.abs().sum(-1).nonzero().squeeze(-1)
+    )
     old, totals = {}, {"loss": 0.0, "approx_kl": 0.0, "clip_fraction": 0.0, "grad_norm": 0.0}
     if not len(told):
         return totals
@@ -170,7 +199,7 @@ def update(agent: Agent, rollouts: Rollouts, advantages: Tensor, *, temperature:
 
 @contextlib.contextmanager
 def recomputing(agent: Agent):
-    """Training mode, in which blocks are recomputed, where gradient checkpointing is on; there is no dropout that it could wake."""
+    """Training mode, in which blocks are recomputed, where gradient checkpointing is on; dropout is 0 anyway."""
     agent.model.train(agent.checkpointing)
     try:
         yield
@@ -178,8 +207,16 @@ def recomputing(agent: Agent):
         agent.model.eval()
 
 
-def add_ratio_figures(totals: dict[str, float], logp: Tensor, before: Tensor, rollouts: Rollouts, groups: Tensor, clip: float, n_tokens: int) -> None:
-    """approx_kl: k3 between the policy *as it was sampled* and now, so it also shows a sampler that disagrees with the learner."""
+def add_ratio_figures(
+    totals: dict[str, float],
+    logp: Tensor,
+    before: Tensor,
+    rollouts: Rollouts,
+    groups: Tensor,
+    clip: float,
+    n_tokens: int,
+) -> None:
+    """approx_kl: k3 from the policy *as it was sampled* to now, so a sampler that disagrees with the learner shows too."""
     mask = rollouts.mask[groups]
     totals["approx_kl"] += (kl_k3(rollouts.logprobs[groups], logp) * mask).sum().item() / n_tokens
     totals["clip_fraction"] += (((logp - before).exp() - 1).abs().gt(clip) * mask).sum().item() / n_tokens

@@ -12,6 +12,7 @@ Differences from `model.generate`:
 
 Shapes: P prompts, K rollouts of each, T prompt tokens, L completion tokens, V vocabulary.
 """
+
 import contextlib
 import functools
 import inspect
@@ -112,7 +113,9 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop:
     for ids in (tokenizer.eos_token_id, model.config.eos_token_id, model.generation_config.eos_token_id):
         found.update([ids] if isinstance(ids, int) else ids or [])
     if not found:
-        raise UserError("this model has no end-of-sequence token, so its completions could never end: set tokenizer.eos_token")
+        raise UserError(
+            "this model has no end-of-sequence token, so its completions could never end: set tokenizer.eos_token"
+        )
     return sorted(found)
 
 
@@ -124,7 +127,9 @@ def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: torch.device)
     return ids, mask
 
 
-def read(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None, last_only: bool = False) -> Tensor:
+def read(
+    model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None, last_only: bool = False
+) -> Tensor:
     """Logits of `ids` [B,S], which continue what `cache` holds; `mask` [B,S+cached] covers both.
 
     Returns [B,S,V], or [B,1,V] with `last_only`. The cache, if given, takes in what was read.
@@ -138,7 +143,9 @@ def read(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: DynamicCache 
 
 def can_share_prompt(model: PreTrainedModel) -> bool:
     """Whether the keys and values of a prompt can be repeated for its K completions (not so for recurrent states)."""
-    shareable = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in DynamicCache(config=model.config).layers)
+    shareable = all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in DynamicCache(config=model.config).layers
+    )
     if not shareable and not getattr(model, "_said_plain", False):
         log.warning("%s keeps a recurrent state: each prompt is read K times instead of once", type(model).__name__)
         model._said_plain = True
@@ -169,29 +176,43 @@ def draw(logits: Tensor, temperature: float, uniform: Tensor) -> tuple[Tensor, T
 
     Returns token, its log-prob, entropy and certainty of the distribution, each [n].
     """
-    scaled = logits.float() / (temperature or 1.0)  # [n,V]
+    scaled = logits.float()  # [n,V]
+    if temperature not in (0, 1):
+        scaled = scaled / temperature
     log_z = scaled.logsumexp(-1)  # [n]
-    probs = (scaled - log_z[:, None]).exp()  # [n,V]
+    probs = (scaled - log_z[:, None]).exp_()  # [n,V]
+    entropy = log_z - torch.linalg.vecdot(probs, scaled)
     if temperature == 0:
         token = scaled.argmax(-1)
     else:
-        cumulative = probs.cumsum(-1)
+        cumulative = probs.cumsum_(-1)  # in place: with V = 150,000 each copy is felt
         # The factor keeps rounding from pointing behind the last token that has any probability.
         target = uniform[:, None].to(probs) * cumulative[:, -1:] * (1 - 1e-6)
         token = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
     logprob = scaled.gather(-1, token[:, None]).squeeze(-1) - log_z
-    entropy = log_z - (probs * scaled).sum(-1)
     return token, logprob, entropy, log_z - scaled.mean(-1)
 
 
-def sample(agent: Agent, prompts: Sequence[str], k: int, max_new_tokens: int, temperature: float = 1.0,
-           generator: torch.Generator | None = None) -> Rollouts:
+def sample(
+    agent: Agent,
+    prompts: Sequence[str],
+    k: int,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Rollouts:
     """K completions of each prompt by one agent. `generator` lives on the CPU, so that every device draws alike."""
     return sample_cohort([agent], [prompts], k, max_new_tokens, temperature, [generator])[0]
 
 
-def sample_cohort(agents: Sequence[Agent], prompts: Sequence[Sequence[str]], k: int, max_new_tokens: int, temperature: float = 1.0,
-                  generators: Sequence[torch.Generator | None] | None = None) -> list[Rollouts]:
+def sample_cohort(
+    agents: Sequence[Agent],
+    prompts: Sequence[Sequence[str]],
+    k: int,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    generators: Sequence[torch.Generator | None] | None = None,
+) -> list[Rollouts]:
     """Every agent's rollouts, `prompts[n]` for agent n; agents that share one base are sampled in one pass over it."""
     generators = generators or [None] * len(agents)
     rollouts: list[Rollouts | None] = [None] * len(agents)
@@ -203,8 +224,10 @@ def sample_cohort(agents: Sequence[Agent], prompts: Sequence[Sequence[str]], k: 
         ends = end_tokens(model, agents[who[0]].tokenizer, agents[who[0]].stop)
         written = complete(model, agents[who[0]].tokenizer, ends, ids, adapters, k, temperature, uniform)
         for n, part in zip(who, split_rollouts(written, [len(prompts[n]) for n in who]), strict=True):
-            part.answers = [[extract_answer(text, agents[n].answer) if done else None for text, done in zip(*group, strict=True)]
-                            for group in zip(part.texts, part.finished.tolist(), strict=True)]
+            part.answers = [
+                [extract_answer(text, agents[n].answer) if done else None for text, done in zip(*group, strict=True)]
+                for group in zip(part.texts, part.finished.tolist(), strict=True)
+            ]
             rollouts[n] = part
     return rollouts
 
@@ -219,8 +242,16 @@ def split_rollouts(rollouts: Rollouts, sizes: Sequence[int]) -> list[Rollouts]:
 
 
 @torch.no_grad()
-def complete(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: Sequence[int], prompts: Sequence[Sequence[int]],
-             adapters: Sequence[str | None], k: int, temperature: float, uniform: Tensor) -> Rollouts:
+def complete(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    ends: Sequence[int],
+    prompts: Sequence[Sequence[int]],
+    adapters: Sequence[str | None],
+    k: int,
+    temperature: float,
+    uniform: Tensor,
+) -> Rollouts:
     """The one sampling loop. `uniform` [P*K,L] are the numbers that decide each draw; `adapters[i]` writes for prompt i.
 
     The prompts are read once, their cache is repeated K times, and rows that have written one of `ends` leave the batch.
@@ -263,7 +294,9 @@ def complete(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: S
     return pack(tokenizer, prompt_ids, prompt_mask, tokens, ends, (logprobs, entropy, certainty), finished, k)
 
 
-def adapter_rows(model: PreTrainedModel, adapters: Sequence[str | None], repeats: int = 1) -> contextlib.AbstractContextManager:
+def adapter_rows(
+    model: PreTrainedModel, adapters: Sequence[str | None], repeats: int = 1
+) -> contextlib.AbstractContextManager:
     """Send row i of the batch through `adapters[i // repeats]`; without adapters nothing happens."""
     if not any(adapters):
         return contextlib.nullcontext()
@@ -276,8 +309,10 @@ def check_context(model: PreTrainedModel, prompt: int, completion: int) -> None:
     """A prompt that does not fit is an error, never cut in silence."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if limit and prompt + completion > limit:
-        raise UserError(f"a prompt of {prompt} tokens and {completion} new ones do not fit the model's context of {limit}: "
-                        "lower --max-new-tokens or leave the long problems out")
+        raise UserError(
+            f"a prompt of {prompt} tokens and {completion} new ones do not fit the model's context of {limit}: "
+            "lower --max-new-tokens or leave the long problems out"
+        )
 
 
 def completion_mask(tokens: Tensor, ends: Tensor) -> Tensor:
@@ -286,19 +321,38 @@ def completion_mask(tokens: Tensor, ends: Tensor) -> Tensor:
     return (ended.cumsum(-1) - ended == 0).long()
 
 
-def pack(tokenizer: PreTrainedTokenizerBase, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor, ends: Tensor,
-         figures: Sequence[Tensor], finished: Tensor, k: int) -> Rollouts:
+def pack(
+    tokenizer: PreTrainedTokenizerBase,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    tokens: Tensor,
+    ends: Tensor,
+    figures: Sequence[Tensor],
+    finished: Tensor,
+    k: int,
+) -> Rollouts:
     """Fold rows [P*K,L] into groups [P,K,L], cut to the longest completion, and decode the texts without the end token."""
     mask = completion_mask(tokens, ends)
     longest = int(mask.sum(-1).max())
     tokens, mask = torch.where(mask.bool(), tokens, ends[0])[:, :longest], mask[:, :longest]
     lengths = mask.sum(-1)  # [P*K]
     logprobs, entropy, certainty = (f[:, :longest] * mask for f in figures)
-    spoken = [row[: n - done] for row, n, done in zip(tokens.tolist(), lengths.tolist(), finished.tolist(), strict=True)]
+    spoken = [
+        row[: n - done] for row, n, done in zip(tokens.tolist(), lengths.tolist(), finished.tolist(), strict=True)
+    ]
     texts = tokenizer.batch_decode(spoken, skip_special_tokens=True)
 
     def groups(x: Tensor) -> Tensor:
         return x.view(len(prompt_ids), k, *x.shape[1:])
 
-    return Rollouts(prompt_ids, prompt_mask, groups(tokens), groups(mask), groups(logprobs), groups(entropy.sum(-1) / lengths),
-                    groups(certainty.sum(-1) / lengths), groups(finished), [texts[i : i + k] for i in range(0, len(texts), k)])
+    return Rollouts(
+        prompt_ids,
+        prompt_mask,
+        groups(tokens),
+        groups(mask),
+        groups(logprobs),
+        groups(entropy.sum(-1) / lengths),
+        groups(certainty.sum(-1) / lengths),
+        groups(finished),
+        [texts[i : i + k] for i in range(0, len(texts), k)],
+    )

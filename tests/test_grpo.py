@@ -1,4 +1,5 @@
 """GRPO by hand-computable numbers, against independent references in float64, and exactness of the shared prompt."""
+
 import math
 
 import pytest
@@ -14,8 +15,15 @@ from rollout import Agent, Rollouts
 
 def test_advantages_by_hand():
     """The papers' summary gives std .366 for (1, .5, .2); the population std is .330."""
-    assert group_advantages(torch.tensor([[1.0, 0.5, 0.2]]))[0].tolist() == pytest.approx([1.313, -0.202, -1.111], abs=1e-3)
-    assert group_advantages(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), scale=False)[0].tolist() == [0.75, -0.25, -0.25, -0.25]
+    assert group_advantages(torch.tensor([[1.0, 0.5, 0.2]]))[0].tolist() == pytest.approx(
+        [1.313, -0.202, -1.111], abs=1e-3
+    )
+    assert group_advantages(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), scale=False)[0].tolist() == [
+        0.75,
+        -0.25,
+        -0.25,
+        -0.25,
+    ]
 
 
 def test_unanimous_groups_are_exactly_zero():
@@ -52,7 +60,10 @@ def reference_loss(logp, old, ref, advantages, lengths, clip, beta, average, lon
                 x = ref[p][k][t] - row[t]
                 gain -= beta * (math.exp(x) - x - 1)
                 groups = len(logp) * len(group)
-                total -= gain / {"sequence": groups * lengths[p][k], "token": n_tokens, "constant": groups * longest}[average]
+                total -= (
+                    gain
+                    / {"sequence": groups * lengths[p][k], "token": n_tokens, "constant": groups * longest}[average]
+                )
     return total
 
 
@@ -66,7 +77,9 @@ def test_loss_against_an_independent_reference(average):
     mask = (torch.arange(6) < lengths[..., None]).double()
     ours = policy_loss(logp, old, group_advantages(rewards), token_weights(mask, average, 9), 0.2, ref, 0.07)
     advantages = [reference_advantages(row) for row in rewards.tolist()]
-    theirs = reference_loss(logp.tolist(), old.tolist(), ref.tolist(), advantages, lengths.tolist(), 0.2, 0.07, average, 9)
+    theirs = reference_loss(
+        logp.tolist(), old.tolist(), ref.tolist(), advantages, lengths.tolist(), 0.2, 0.07, average, 9
+    )
     assert ours.item() == pytest.approx(theirs, abs=1e-12)
 
 
@@ -87,7 +100,9 @@ def test_first_step_has_value_zero_and_a_gradient():
     assert torch.allclose(logp.grad, torch.tensor([[[-1 / 6] * 3, [1 / 6] * 3]]))
 
 
-@pytest.mark.parametrize(("advantage", "ratio", "kept"), [(1, 1.5, False), (1, 0.5, True), (-1, 1.5, True), (-1, 0.5, False), (1, 1.1, True)])
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "kept"), [(1, 1.5, False), (1, 0.5, True), (-1, 1.5, True), (-1, 0.5, False), (1, 1.1, True)]
+)
 def test_clip_holds_for_both_signs(advantage, ratio, kept):
     """T11: a clip written for one sign only lets a bad action be pushed away without limit, or never corrected."""
     logp = torch.tensor([[[math.log(ratio)]]], requires_grad=True)
@@ -111,7 +126,9 @@ def test_k3_by_hand():
 
 def test_scoring_uses_the_temperature():
     """T05: logits (2, 0), T = .5, token 0: -.01815 when scoring as when sampling."""
-    assert pick_logprobs(torch.tensor([[2.0, 0.0]]), torch.tensor([[0]]), 0.5).item() == pytest.approx(-0.01815, abs=1e-5)
+    assert pick_logprobs(torch.tensor([[2.0, 0.0]]), torch.tensor([[0]]), 0.5).item() == pytest.approx(
+        -0.01815, abs=1e-5
+    )
 
 
 class Successor(torch.nn.Module):
@@ -138,7 +155,9 @@ def test_logprobs_are_not_shifted(prompt, monkeypatch):
             pass
 
     monkeypatch.setattr(grpo, "head_reads_only", lambda _, wanted: Only(wanted))
-    found = grpo.over_repeated_prompt(model, torch.tensor([prompt]), torch.ones(1, len(prompt)).long(), completion, torch.ones(1, 3).long(), 1.0)
+    found = grpo.over_repeated_prompt(
+        model, torch.tensor([prompt]), torch.ones(1, len(prompt)).long(), completion, torch.ones(1, 3).long(), 1.0
+    )
     assert torch.allclose(found, torch.zeros(1, 3), atol=1e-4)
 
 
@@ -176,7 +195,12 @@ def test_checkpointing_gives_the_same_gradient():
             agent.checkpointing = True
         agent.optimizer = torch.optim.SGD(agent.parameters(), lr=0.0)
         rollouts = write(model)
-        update(agent, rollouts, group_advantages(torch.rand(3, 4, generator=torch.Generator().manual_seed(0))), max_grad_norm=math.inf)
+        update(
+            agent,
+            rollouts,
+            group_advantages(torch.rand(3, 4, generator=torch.Generator().manual_seed(0))),
+            max_grad_norm=math.inf,
+        )
         found.append([p.grad for p in agent.parameters()])
         assert not model.training
     for plain, recomputed in zip(*found, strict=True):
@@ -224,7 +248,10 @@ def test_no_signal_no_step():
     agent, rollouts, _ = agent_and_rollouts()
     before = [p.detach().clone() for p in agent.model.parameters()]
     found = update(agent, rollouts, torch.zeros(3, 4))
-    assert all(torch.equal(p, b) for p, b in zip(agent.model.parameters(), before, strict=True)) and found["grad_norm"] == 0
+    assert (
+        all(torch.equal(p, b) for p, b in zip(agent.model.parameters(), before, strict=True))
+        and found["grad_norm"] == 0
+    )
 
 
 def test_second_epoch_is_clipped_against_the_first():
@@ -241,7 +268,9 @@ def test_learning_raises_what_was_rewarded():
     agent.optimizer = torch.optim.SGD(agent.model.parameters(), lr=0.05)
     update(agent, rollouts, advantages)
     with torch.no_grad():
-        change = ((token_logprobs(agent.model, rollouts, torch.arange(3), 1.0) - rollouts.logprobs) * rollouts.mask).sum(-1)
+        change = (
+            (token_logprobs(agent.model, rollouts, torch.arange(3), 1.0) - rollouts.logprobs) * rollouts.mask
+        ).sum(-1)
     assert (change[0] * advantages[0]).mean() > 0 and (change[2] * advantages[2]).mean() > 0
 
 

@@ -1,4 +1,5 @@
 """Sampling: what is drawn, what is masked, and that the two savings (one prompt a group, rows that leave) change nothing."""
+
 import math
 from collections import Counter
 
@@ -18,7 +19,16 @@ def uniform(rows: int, length: int, seed: int = 1) -> torch.Tensor:
 
 
 def write(model, prompts=PROMPTS, k=4, length=12, seed=1, temperature=1.0):
-    return complete(model, tiny.tokenizer(), end_tokens(model, tiny.tokenizer()), prompts, [None] * len(prompts), k, temperature, uniform(len(prompts) * k, length, seed))
+    return complete(
+        model,
+        tiny.tokenizer(),
+        end_tokens(model, tiny.tokenizer()),
+        prompts,
+        [None] * len(prompts),
+        k,
+        temperature,
+        uniform(len(prompts) * k, length, seed),
+    )
 
 
 def test_first_end_token_is_an_action_and_padding_is_not():
@@ -123,7 +133,9 @@ def test_a_rollout_does_not_depend_on_its_neighbours():
     for i, prompt in enumerate(PROMPTS):
         alone = complete(model, tiny.tokenizer(), [2], [prompt], [None], 4, 1.0, numbers[4 * i : 4 * i + 4])
         longest = alone.mask.shape[-1]
-        assert torch.equal(together.completion_ids[i, :, :longest] * alone.mask[0], alone.completion_ids[0] * alone.mask[0])
+        assert torch.equal(
+            together.completion_ids[i, :, :longest] * alone.mask[0], alone.completion_ids[0] * alone.mask[0]
+        )
 
 
 def test_same_seed_same_rollouts_and_truncated_have_no_answer():

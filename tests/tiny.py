@@ -1,4 +1,5 @@
 """Random tiny models of many architectures, and a tokenizer of digits, shared by the tests."""
+
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
@@ -12,15 +13,37 @@ from transformers import (
     Qwen3Config,
 )
 
-SMALL = dict(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-             max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=2, initializer_range=0.2)
+SMALL = dict(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=2,
+    initializer_range=0.2,
+)
 CONFIGS = {
     "qwen2": lambda: Qwen2Config(**SMALL),
     "qwen3": lambda: Qwen3Config(**SMALL, head_dim=8),
     "llama": lambda: LlamaConfig(**SMALL),
     "mistral, window 5": lambda: MistralConfig(**SMALL, sliding_window=5),
-    "gemma3, windows 5": lambda: Gemma3TextConfig(**SMALL, head_dim=8, sliding_window=5, layer_types=["sliding_attention", "full_attention"]),
-    "gpt2": lambda: GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=128, bos_token_id=1, eos_token_id=2, initializer_range=0.2),
+    "gemma3, windows 5": lambda: Gemma3TextConfig(
+        **SMALL, head_dim=8, sliding_window=5, layer_types=["sliding_attention", "full_attention"]
+    ),
+    "gpt2": lambda: GPT2Config(
+        vocab_size=64,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=128,
+        bos_token_id=1,
+        eos_token_id=2,
+        initializer_range=0.2,
+    ),
 }
 
 
@@ -35,6 +58,8 @@ def tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {"<unk>": 0, "<bos>": 1, "<eos>": 2} | {f"w{i}": i for i in range(3, 64)}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", bos_token="<bos>", eos_token="<eos>", pad_token="<eos>")
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core, unk_token="<unk>", bos_token="<bos>", eos_token="<eos>", pad_token="<eos>"
+    )
     made.plain_prompt = True
     return made

@@ -1,0 +1,318 @@
+"""Co-RL: a cohort of language models teaches itself to reason, without labels; and every single-stage method beside it.
+
+One step of Co-RL (Yang et al., "Co-RL", Section 3):
+  1. every agent samples K answers to each question of a batch;
+  2. the majority answer of agent n-1 becomes the label for agent n (a directed ring: peer votes, never one's own);
+  3. each rollout earns 1 where it equals that label, else 0, and each agent takes one GRPO step on its own rollouts.
+Nothing else is shared: no weights, no gradients. Exchange the reward function (`rewards.REWARDS`) and the same loop is TTRL
+(own votes), training on ground truth, and the rest.
+
+Departures from the paper: a tie gives no label; agents may share one frozen base through LoRA adapters; the default cohort is two
+tiny transformers with complementary misconceptions (`tinyworld.py`), which no paper has, to be watched on a laptop.
+
+    python cohort.py                                       # the tiny cohort, about two minutes
+    python cohort.py --compare corl ttrl gt --seeds 0 1 2  # the same starts under three rewards
+    python cohort.py --models A B --data gsm8k             # any two causal language models
+"""
+
+import copy
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+import transformers
+from tqdm import tqdm
+from transformers.utils import logging as hf_logging
+
+import lora
+import report
+import runs
+import tinyworld
+from answers import same_answer
+from evaluate import evaluate
+from grpo import group_advantages, update
+from options import Options, agent_names, check, parse
+from rewards import REWARDS, majority
+from rollout import Agent, Rollouts, sample_cohort
+from tasks import Problem, UserError, hold_out, load_problems
+
+# ---------------------------------------------------------------- the cohort and its problems
+
+
+def make_agents(o: Options) -> list[Agent]:
+    """The cohort at its start: models loaded (or warmed up), adapters put on, one optimizer each."""
+    device = runs.pick_device(o.device)
+    if o.models is None:
+        loaded = [(model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, seed=o.seed)]
+    elif o.lora_rank:
+        bases = {source: runs.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
+        loaded = [bases[source] for source in o.models]  # agents of one model share its base
+    else:
+        loaded = [runs.load_model(source, device, o.dtype) for source in o.models]
+    style = o.answer or ("number" if o.data in ("tiny", "sums", "gsm8k") else "boxed")
+    names = agent_names(len(loaded))
+    agents = [
+        Agent(name, model, tokenizer, answer=style, system=o.system, stop=o.stop, rephrase=name in (o.rephrase or ()))
+        for name, (model, tokenizer) in zip(names, loaded, strict=True)
+    ]
+    for agent in agents:
+        if o.lora_rank:
+            adapt(agent, [a.name for a in agents if a.model is agent.model], o)
+        elif o.beta:
+            agent.reference = copy.deepcopy(agent.model).requires_grad_(False)
+        if o.checkpointing:
+            lora.checkpointing(agent.model)
+            agent.checkpointing = True
+        agent.optimizer = torch.optim.AdamW(
+            agent.parameters(), lr=o.lr, weight_decay=0.0, fused=device.type in ("cpu", "cuda")
+        )
+    return agents
+
+
+def adapt(agent: Agent, sharing: Sequence[str], o: Options) -> None:
+    """Make `agent` one of the adapters `sharing` its base."""
+    if agent.name == sharing[0]:
+        lora.inject(agent.model, o.lora_rank, o.lora_alpha, adapters=list(sharing), targets=o.lora_targets, seed=o.seed)
+    agent.adapter = agent.name
+
+
+def load_data(o: Options, agents: Sequence[Agent]) -> tuple[Callable[[int], list[Problem]], list[Problem]]:
+    """What to train on, as a function of the step, and the held-out problems."""
+    if o.data == "tiny":
+        per_topic = max(1, o.eval_problems // len(tinyworld.select(o.topics)))
+        return lambda step: tinyworld.problems(o.topics, o.prompts, seed=(o.seed << 20) + step), tinyworld.probes(
+            o.topics, per_topic
+        )
+    if o.data in ("gsm8k", "hub") or o.data.startswith("hub:"):
+        train, test = load_problems(o.data, "train"), load_problems(o.data, "test", o.eval_problems)
+    elif o.data == "sums":  # all there is: trained on and evaluated on, as in the paper's test-time setting
+        train = test = load_problems(o.data)
+    else:
+        problems = load_problems(o.data)
+        train, test = hold_out(problems, min(o.eval_problems, max(1, len(problems) // 5)), o.seed)
+    train, test = (runs.fitting(p, agents, o.max_new_tokens) for p in (train, test))
+    if not train:
+        raise UserError(f"no problem of {o.data} fits the context of every model with {o.max_new_tokens} new tokens")
+    for name in o.compare or [o.method]:
+        if REWARDS[name].needs_labels and not all(p.answer for p in train):
+            raise UserError(
+                f"method {name} needs a reference answer for every problem of {o.data}; corl and ttrl need none"
+            )
+    return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)], test
+
+
+# ---------------------------------------------------------------- one step
+
+
+def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, method: str, o: Options) -> dict:
+    """Sample, vote, reward, learn; returns the step's line of metrics."""
+    start = time.perf_counter()
+    prompts = [[agent.prompt(p) for p in problems] for agent in agents]
+    generators = [runs.generator(o.seed, 0, step, n) for n in range(len(agents))]
+    cohort = sample_cohort(agents, prompts, o.k, o.max_new_tokens, o.temperature, generators)
+    sampled = time.perf_counter()
+    truths = [p.answer for p in problems]
+    line = {"step": step, "agreement": agreement_on_ring(cohort), "agents": {}}
+    for n, agent in enumerate(agents):
+        rewards = REWARDS[method](n, cohort, truths)  # [P,K]
+        began = time.perf_counter()
+        learned = update(
+            agent,
+            cohort[n],
+            group_advantages(rewards, o.scale),
+            temperature=o.temperature,
+            epochs=o.epochs,
+            clip=o.clip,
+            beta=o.beta,
+            average=o.average,
+            max_new_tokens=o.max_new_tokens,
+            micro_batch=o.micro_batch,
+        )
+        labels = REWARDS[method].labels(n, cohort, truths)
+        line["agents"][agent.name] = (
+            describe(cohort[n], rewards, labels, truths)
+            | learned
+            | {"sample_seconds": (sampled - start) / len(agents), "learn_seconds": time.perf_counter() - began}
+        )
+    return line
+
+
+def describe(
+    rollouts: Rollouts, rewards: torch.Tensor, labels: Sequence[str | None], truths: Sequence[str | None]
+) -> dict:
+    """One agent's figures of a step. `labels` are what it was paid to agree with, None where there was none."""
+    known = [
+        (label, truth) for label, truth in zip(labels, truths, strict=True) if label is not None and truth is not None
+    ]
+    lengths = rollouts.mask.sum(-1).float()  # [P,K]
+    return {
+        "reward_mean": rewards.mean().item(),
+        "reward_std": rewards.std(-1, correction=0).mean().item(),  # within groups: what advantages are made of
+        "signal": rewards.ne(rewards[:, :1]).any(-1).float().mean().item(),  # share of groups that are not unanimous
+        "labelled": sum(label is not None for label in labels) / len(labels),
+        "accuracy": sum(same_answer(a, t) for g, t in zip(rollouts.answers, truths, strict=True) for a in g)
+        / rewards.numel(),
+        "label_accuracy": sum(same_answer(label, truth) for label, truth in known) / len(known) if known else None,
+        "length": lengths.mean().item(),
+        "truncated": 1 - rollouts.finished.float().mean().item(),
+        "entropy": rollouts.entropy.mean().item(),
+        "tokens": int(lengths.sum()),
+    }
+
+
+def agreement_on_ring(cohort: Sequence[Rollouts]) -> float:
+    """Share of (agent, question) pairs in which agent and peer have the same majority answer."""
+    votes = [[majority(group) for group in rollouts.answers] for rollouts in cohort]
+    pairs = [
+        same_answer(mine, peers) for n in range(len(votes)) for mine, peers in zip(votes[n], votes[n - 1], strict=True)
+    ]
+    return sum(pairs) / len(pairs)
+
+
+def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
+    """Held-out accuracy of every agent: `probes` by topic, the probability p that the theory speaks of, and `eval` over all."""
+    if not any(p.answer for p in test):
+        return {}
+    line = {"probes": {}, "eval": {}}
+    for n, agent in enumerate(agents):
+        found = evaluate(agent, test, o.eval_k, o.max_new_tokens, o.temperature, runs.generator(o.seed, 2, n))
+        line["probes"][agent.name] = found.by_topic
+        line["problems"] = found.problems
+        line["eval"][agent.name] = {
+            "pass1": found.pass1,
+            "low": found.interval[0],
+            "high": found.interval[1],
+            "majk": found.majk,
+            "length": found.length,
+            "truncated": found.truncated,
+        }
+    return line
+
+
+# ---------------------------------------------------------------- a run
+
+
+def train(
+    o: Options,
+    agents: Sequence[Agent],
+    batch: Callable[[int], list[Problem]],
+    test: Sequence[Problem],
+    folder: Path,
+    done: int = 0,
+    start: dict | None = None,
+) -> bool:
+    """Steps `done`+1 .. o.steps, each one line in metrics.jsonl; `start` is the evaluation before training, where it is known.
+
+    Returns False if it was stopped early.
+    """
+    metrics = folder / "metrics.jsonl"
+    if done == 0:
+        runs.append_line(metrics, {"step": 0} | (assess(agents, test, o) if start is None else start))
+    with (
+        runs.Stop() as stop,
+        tqdm(total=o.steps, initial=done, desc=f"{o.method:>5}", unit="step", dynamic_ncols=True) as bar,
+    ):
+        for step in range(done + 1, o.steps + 1):
+            try:
+                line = train_step(agents, batch(step), step, o.method, o)
+            except FloatingPointError as error:
+                raise UserError(
+                    f"step {step}, {error}: not finite, so nothing was learnt from this step; the last good checkpoint is "
+                    f"{runs.newest(folder) or 'none (see --save-every)'}; try a lower --lr"
+                ) from None
+            if step == o.steps or o.eval_every and step % o.eval_every == 0:
+                line |= assess(agents, test, o)
+            runs.append_line(metrics, line)
+            bar.set_postfix_str(report.progress(line), refresh=False)
+            bar.update()
+            last = step == o.steps or stop.asked
+            if last and o.save_every >= 0 or o.save_every > 0 and step % o.save_every == 0:
+                runs.save(folder, step, agents)
+            if stop.asked and step < o.steps:
+                print(
+                    f"\nstopped after step {step}; continue with: python cohort.py --resume {folder}", file=sys.stderr
+                )
+                return False
+    return True
+
+
+def run(o: Options) -> int:
+    """One method on one cohort: load, train, report. Returns the exit code."""
+    if o.resume:
+        folder = Path(o.resume)
+        agents = make_agents(o)
+        batch, test = load_data(o, agents)
+        done = runs.restore(folder, agents)
+    else:
+        agents = make_agents(o)
+        batch, test = load_data(o, agents)
+        folder, done = runs.create(o.out, o.name, o.method), 0
+        write_config(folder, o, agents, test)
+    if o.models:
+        print(report.memory(agents, o))
+    complete = train(o, agents, batch, test, folder, done)
+    report.finish(folder)
+    return 0 if complete else 130
+
+
+def write_config(folder: Path, o: Options, agents: Sequence[Agent], test: Sequence[Problem]) -> None:
+    """The options, and what else a reader of the run needs: agent names, samples behind each probe, versions."""
+    per_topic = {p.topic: sum(q.topic == p.topic for q in test) * o.eval_k for p in test}
+    runs.write_json(
+        folder / "config.json",
+        dataclasses.asdict(o)
+        | {
+            "agents": len(agents),
+            "agent_names": [a.name for a in agents],
+            "probe_samples": min(per_topic.values(), default=0),
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        },
+    )
+
+
+def compare(o: Options) -> int:
+    """The same starting weights, problems and seeds under each method of --compare; one table and one figure."""
+    folder = runs.create(o.out, o.name, "compare")
+    runs.write_json(folder / "config.json", dataclasses.asdict(o))
+    for seed in o.seeds or [o.seed]:
+        start = None  # the same for every method, so it is measured once
+        for method in o.compare:
+            one = dataclasses.replace(
+                o, method=method, seed=seed, compare=None, seeds=None, name=f"{method}-seed{seed}", out=str(folder)
+            )
+            agents = make_agents(one)  # from the same seed or the same files: the same starting weights
+            batch, test = load_data(one, agents)
+            place = runs.create(one.out, one.name, method)
+            write_config(place, one, agents, test)
+            start = start or assess(agents, test, one)
+            if not train(one, agents, batch, test, place, start=start):
+                return 130
+            report.draw_training(place)
+    report.finish_comparison(folder)
+    return 0
+
+
+# ---------------------------------------------------------------- the command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; a user's mistake is one line and exit code 2."""
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()  # loading has its own bars, which would break ours
+    try:
+        o = parse(arguments, __doc__)
+        check(o)
+        return compare(o) if o.compare else run(o)
+    except (UserError, lora.LoraError) as error:
+        print(f"cohort.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped at once; the last checkpoint, if any, is whole", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

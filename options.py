@@ -1,0 +1,206 @@
+"""Everything that can be set on the command line of `cohort.py`, and what is refused before anything is loaded."""
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transformers import HfArgumentParser
+
+import runs
+from rewards import REWARDS
+from tasks import UserError
+
+
+def option(default, text: str, **more):
+    """A field of `Options` with its line of --help."""
+    kind = "default_factory" if callable(default) else "default"
+    return field(**{kind: default}, metadata={"help": text, **more})
+
+
+@dataclass
+class Options:
+    """All there is to set. Defaults are those of the tiny cohort."""
+
+    preset: str | None = option(
+        None,
+        "a set of defaults, which any option given beside it overrides: qwen = two small Qwen models on one 24 GB GPU",
+        choices=["qwen"],
+    )
+    method: str = option(
+        "corl", "reward: " + "; ".join(f"{name} = {m.formula}" for name, m in REWARDS.items()), choices=list(REWARDS)
+    )
+    compare: list[str] | None = option(
+        None,
+        "train the same starting weights once with each of these methods, on the same problems, seeds and budget",
+        choices=list(REWARDS),
+    )
+    seeds: list[int] | None = option(None, "with --compare: one comparison for each seed (default: --seed alone)")
+
+    models: list[str] | None = option(
+        None, "one Hugging Face causal LM for each agent, hub name or folder; without it, the embedded tiny models"
+    )
+    agents: int = option(2, "tiny world: how many agents stand on the ring; agent n is graded by agent n-1")
+    data: str = option(
+        "tiny",
+        "problems: tiny, sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file with question and answer fields",
+    )
+    topics: list[str] | None = option(
+        None, "tiny world: only these topics (carry borrow product precedence bracket fraction)"
+    )
+    answer: str | None = option(
+        None,
+        "how an answer is read: boxed = the last \\boxed{}, number = the last number (default: boxed, but number for tiny, "
+        "sums and gsm8k)",
+        choices=["boxed", "number"],
+    )
+    rephrase: list[str] | None = option(
+        None, "names of the agents (A B ...) that read the rephrased question, where a problem has one"
+    )
+    system: str | None = option(None, "system text of every prompt")
+    stop: str | None = option(
+        None, "text that ends a completion besides the end token; base models need one, such as $'\\n'"
+    )
+
+    steps: int = option(100, "training steps")
+    prompts: int = option(24, "questions in a step (P)")
+    k: int = option(8, "rollouts of each question (K)")
+    max_new_tokens: int = option(40, "longest completion; one that does not end in time has no answer")
+    temperature: float = option(1.0, "sampling temperature, also that of every log-prob")
+
+    lr: float = option(
+        1e-4, "AdamW's learning rate; no weight decay (about 1e-6 to 1e-5 for real models, 1e-3 for small LoRA ranks)"
+    )
+    epochs: int = option(1, "passes over the rollouts of a step; clipping can act from the second on")
+    clip: float = option(0.2, "delta: the ratio is clipped to 1 - delta .. 1 + delta")
+    beta: float = option(0.0, "weight of the KL term against the starting policy")
+    average: str = option(
+        "sequence",
+        "weight of a token in the loss: sequence = 1/|y| (the paper), token = equal, constant = 1/max_new_tokens (Dr. GRPO)",
+        choices=["sequence", "token", "constant"],
+    )
+    scale: bool = option(True, "divide advantages by the group's std; --no-scale is Dr. GRPO")
+    micro_batch: int = option(8, "groups in memory at a time while learning; changes memory, not the gradient")
+
+    eval_every: int = option(10, "steps between evaluations on held-out problems; 0 = before and after only")
+    eval_problems: int = option(120, "held-out problems (the tiny world: split evenly over its topics)")
+    eval_k: int = option(8, "samples of each")
+
+    lora_rank: int = option(
+        0, "train LoRA adapters of this rank over frozen bases instead of all weights; 0 = all weights"
+    )
+    lora_alpha: float = option(16.0, "scale of the adapters: their product counts alpha / rank")
+    lora_targets: list[str] | None = option(
+        None, "layers that get an adapter, by name or ending (default: all linear layers of the blocks)"
+    )
+    checkpointing: bool = option(False, "recompute activations while learning: less memory, more time")
+
+    seed: int = option(0, "decides every draw")
+    device: str = option("auto", "auto, cpu, cuda, mps, ...")
+    dtype: str = option("float32", "of the model's weights", choices=["float32", "bfloat16"])
+    out: str = option("runs", "where run folders go")
+    name: str | None = option(None, "name of the run's folder; it must not exist yet (default: the next free number)")
+    save_every: int = option(0, "steps between checkpoints, the last two are kept; 0 = only at the end, -1 = never")
+    resume: str | None = option(None, "folder of a run to continue")
+
+
+PRESETS = {
+    "qwen": dict(
+        models=["Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen3-0.6B"],
+        data="gsm8k",
+        answer="boxed",
+        dtype="bfloat16",
+        system="Please reason step by step, and put your final answer within \\boxed{}.",
+        prompts=16,
+        k=8,
+        max_new_tokens=512,
+        lora_rank=16,
+        lora_alpha=32.0,
+        lr=2e-5,
+        micro_batch=1,
+        eval_every=25,
+        eval_problems=100,
+        eval_k=4,
+        save_every=25,
+    ),
+}
+
+
+def check(o: Options) -> None:
+    """Whatever can be told before anything is loaded. Raises UserError."""
+    positive = {
+        "agents": 1,
+        "steps": 0,
+        "prompts": 1,
+        "k": 2,
+        "max_new_tokens": 1,
+        "epochs": 1,
+        "micro_batch": 1,
+        "eval_k": 1,
+        "eval_problems": 1,
+        "eval_every": 0,
+        "lora_rank": 0,
+        "save_every": -1,
+    }
+    for name, least in positive.items():
+        if getattr(o, name) < least:
+            why = "; a group of one has nothing to be compared with" if name == "k" else ""
+            raise UserError(f"--{name.replace('_', '-')} must be at least {least}{why}")
+    for name in ("temperature", "lr", "clip"):
+        if not getattr(o, name) > 0:
+            raise UserError(f"--{name} must be above 0")
+    if o.beta < 0:
+        raise UserError("--beta must not be negative")
+    if o.topics and o.data != "tiny":
+        raise UserError("--topics belongs to the tiny world (--data tiny)")
+    if (o.models is None) != (o.data == "tiny"):
+        raise UserError(
+            "the tiny models solve the tiny world, and real models real problems: give --models and --data together"
+        )
+    if o.seeds and not o.compare:
+        raise UserError("--seeds goes with --compare; for one run say --seed")
+    n = len(o.models) if o.models else o.agents
+    for name in o.compare or [o.method]:
+        if n < REWARDS[name].min_agents:
+            raise UserError(f"method {name} needs at least {REWARDS[name].min_agents} agents, and there is {n}")
+    for name in o.rephrase or ():
+        if name not in agent_names(n):
+            raise UserError(f"--rephrase {name}: the agents are {' '.join(agent_names(n))}")
+
+
+def agent_names(n: int) -> list[str]:
+    """A, B, C, ... in ring order."""
+    return [chr(ord("A") + i) if n <= 26 else f"agent{i}" for i in range(n)]
+
+
+def parse(arguments: Sequence[str] | None, description: str) -> Options:
+    """Options from the command line; those of a resumed run come from its config.json and may not change."""
+    parser = HfArgumentParser(Options, description=description, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    given = parser.parse_args(arguments)
+    if given.preset:
+        parser.set_defaults(**PRESETS[given.preset])
+        given = parser.parse_args(arguments)
+    if given.resume:
+        return resumed(given, parser)
+    return Options(**vars(given))
+
+
+def resumed(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Options:
+    """The options of the run to continue. What would change what is computed is refused by name."""
+    saved = runs.read_json(Path(given.resume) / "config.json")
+    known = {f.name for f in dataclasses.fields(Options)}
+    options = {name: value for name, value in saved.items() if name in known}
+    if options.get("compare"):
+        raise UserError(f"{given.resume} is a comparison; resume one of the runs inside it")
+    free = {"resume", "steps", "save_every", "device"}
+    for name, value in vars(given).items():
+        if value != parser.get_default(name):
+            if name not in free and value != options[name]:
+                raise UserError(
+                    f"--{name.replace('_', '-')} was {options[name]} in {given.resume} and cannot change on --resume "
+                    "(only --steps, --save-every and --device can)"
+                )
+            options[name] = value
+    return Options(**options)

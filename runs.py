@@ -1,0 +1,264 @@
+"""A run on disk: its folder, its metrics, its checkpoints.
+
+    runs/<name>/config.json            the options
+    runs/<name>/metrics.jsonl          one line a step
+    runs/<name>/checkpoint-000050/     A/, B/, ...: each agent (a model folder, or an adapter in PEFT's format) and its optimizer
+                                       manifest.json: size and SHA-256 of every file, written last
+
+A checkpoint appears whole or not at all: it is written beside its place and renamed. Nothing random is stored, because nothing
+random is carried along: each step seeds its own generators from (seed, step, agent), so a resumed run draws what the unbroken
+run would have drawn.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tqdm import tqdm
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+import lora
+from rollout import Agent
+from tasks import Problem, UserError, encode
+
+
+def generator(*key: int) -> torch.Generator:
+    """A CPU generator that depends on all of `key` (seed, step, agent, ...) and on nothing else."""
+    state = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+    return torch.Generator().manual_seed(state >> 1)
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+        return device
+    except (RuntimeError, AssertionError):
+        raise UserError(f"--device {name} is not there on this machine; try --device cpu") from None
+
+
+def load_model(source: str, device: torch.device, dtype: str):
+    """A pretrained model and its tokenizer, from the hub or from a folder; no code that comes with them is run."""
+    try:
+        config, tokenizer = AutoConfig.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+        for name, value in vars(config).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(config, name, 0.0)  # the policy that is scored is the policy that was sampled
+        model = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=getattr(torch, dtype))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"cannot load the model {source!r} (a folder with config.json and weights, or a name on a reachable hub): {reason}"
+        ) from None
+    return model.to(device).eval(), tokenizer
+
+
+def create(out: str, name: str | None, prefix: str) -> Path:
+    """Make the folder of a new run: `out/name`, or `out/prefix-NNN` with the first free number."""
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise UserError(f"--name {name!r}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
+    root = Path(out)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1_000_000):
+            folder = root / (name or f"{prefix}-{number:03d}")
+            try:
+                folder.mkdir()
+                return folder
+            except FileExistsError:
+                if name:
+                    raise UserError(
+                        f"{folder} exists already: choose another --name, or continue that run with --resume {folder}"
+                    ) from None
+    except OSError as error:
+        raise UserError(f"cannot make a folder in {root}: {error.strerror}; choose another --out") from None
+    raise UserError(f"{root} is full of runs: choose another --out")
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Write beside the place and rename, so that a reader never sees half a file."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> dict:
+    """The object in a JSON file of a run."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"{path.parent} is not a run: it has no {path.name}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}") from None
+
+
+def append_line(path: Path, record: dict) -> None:
+    """Add one line to a .jsonl file; a line that cannot be written whole is taken back."""
+    line = (json.dumps(record) + "\n").encode()
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        with open(path, "ab", buffering=0) as file:
+            written = file.write(line)
+        if written != len(line):
+            raise OSError(28, "no space left on device")
+    except OSError as error:
+        if path.exists():
+            os.truncate(path, size)
+        raise UserError(
+            f"cannot write {path}: {error.strerror}; the run can be continued with --resume {path.parent}"
+        ) from None
+
+
+def read_lines(path: Path) -> list[dict]:
+    """All records of a .jsonl file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return (
+            hashlib.file_digest(file, "sha256").hexdigest()
+            if hasattr(hashlib, "file_digest")
+            else hashlib.sha256(file.read()).hexdigest()
+        )
+
+
+def save(run: Path, step: int, agents: Sequence[Agent], keep: int = 2) -> Path:
+    """Write checkpoint-<step> and drop all but the last `keep`. A failure leaves the older ones as they are."""
+    final, temporary = run / f"checkpoint-{step:06d}", run / f".checkpoint-{step:06d}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        for agent in agents:
+            folder = temporary / agent.name
+            folder.mkdir(parents=True)
+            if agent.adapter:
+                lora.save(agent.model, agent.adapter, folder)
+            else:
+                agent.model.save_pretrained(folder)
+            agent.tokenizer.save_pretrained(folder)
+            torch.save(agent.optimizer.state_dict(), folder / "optimizer.pt")
+        files = sorted(p for p in temporary.rglob("*") if p.is_file())
+        parts = {str(p.relative_to(temporary)): {"bytes": p.stat().st_size, "sha256": digest(p)} for p in files}
+        metrics = run / "metrics.jsonl"
+        write_json(
+            temporary / "manifest.json",
+            {"step": step, "metrics_bytes": metrics.stat().st_size if metrics.exists() else 0, "files": parts},
+        )
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(temporary, final)
+    except (
+        OSError,
+        RuntimeError,
+        SafetensorError,
+    ) as error:  # torch and safetensors report a full disk in their own ways
+        shutil.rmtree(temporary, ignore_errors=True)
+        older = newest(run)
+        raise UserError(f"cannot write {final}: {error}; the last good checkpoint is {older or 'none'}") from None
+    for old in sorted(run.glob("checkpoint-*"))[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def newest(run: Path) -> Path | None:
+    """The newest checkpoint that is whole: every file has the size and the SHA-256 of its manifest."""
+    for folder in sorted(run.glob("checkpoint-*"), reverse=True):
+        try:
+            parts = json.loads((folder / "manifest.json").read_text())["files"]
+            if all(
+                (folder / p).stat().st_size == f["bytes"] and digest(folder / p) == f["sha256"]
+                for p, f in parts.items()
+            ):
+                return folder
+        except (OSError, ValueError, KeyError):
+            continue  # cut off or damaged: the one before it will do
+    return None
+
+
+def restore(run: Path, agents: Sequence[Agent]) -> int:
+    """Put the newest whole checkpoint into `agents`, cut metrics.jsonl back to it, and return its step."""
+    folder = newest(run)
+    if folder is None:
+        raise UserError(f"{run} holds no whole checkpoint to resume from")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for agent in agents:
+        place = folder / agent.name
+        if agent.adapter:
+            lora.load(agent.model, agent.adapter, place)
+        else:
+            agent.model.load_state_dict(load_weights(place), strict=False)
+            agent.model.tie_weights()
+        agent.optimizer.load_state_dict(
+            torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)
+        )
+    if (run / "metrics.jsonl").exists():
+        os.truncate(run / "metrics.jsonl", manifest["metrics_bytes"])
+    return manifest["step"]
+
+
+def load_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """All weights of a model folder, in one file or in several; of tied weights only one name is stored."""
+    return {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(file).items()}
+
+
+# ---------------------------------------------------------------- what a run reads, and how it is stopped
+
+
+def positions(total: int, batch: int, step: int, seed: int) -> list[int]:
+    """Which problems step `step` (from 1) reads: `batch` places further in an endless row of shuffled passes."""
+    places = range((step - 1) * batch, step * batch)
+    passes = {i // total for i in places}
+    orders = {number: torch.randperm(total, generator=generator(seed, 1, number)).tolist() for number in passes}
+    return [orders[i // total][i % total] for i in places]
+
+
+def fitting(problems: Sequence[Problem], agents: Sequence[Agent], max_new_tokens: int) -> list[Problem]:
+    """Leave out, and count aloud, the problems whose prompt does not fit a model's context."""
+
+    def fits(problem: Problem) -> bool:
+        for agent in agents:
+            limit = getattr(agent.model.config.get_text_config(), "max_position_embeddings", None)
+            if limit and len(encode(agent.prompt(problem), agent.tokenizer)) + max_new_tokens > limit:
+                return False
+        return True
+
+    kept = [p for p in problems if fits(p)]
+    if len(kept) < len(problems):
+        print(
+            f"left out {len(problems) - len(kept)} of {len(problems)} problems: too long for the context of a model",
+            file=sys.stderr,
+        )
+    return kept
+
+
+class Stop:
+    """Ctrl-C ends the run after the step in hand, so that what is saved is whole; a second one ends it at once."""
+
+    def __enter__(self):
+        self.asked = False
+        self.before = signal.signal(signal.SIGINT, self.ask)
+        return self
+
+    def ask(self, *_):
+        self.asked = True
+        signal.signal(signal.SIGINT, self.before)
+        tqdm.write("stopping after this step; Ctrl-C again stops at once", file=sys.stderr)
+
+    def __exit__(self, *_):
+        signal.signal(signal.SIGINT, self.before)

@@ -1,0 +1,410 @@
+"""The command from end to end: what it writes, that runs repeat and resume bit by bit, and that mistakes cost one line."""
+
+import functools
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import cohort
+import runs
+import tinyworld
+from rollout import Agent, sample, sample_cohort
+from tasks import UserError
+
+FAST = ["--steps", "2", "--prompts", "3", "--k", "4", "--eval-problems", "6", "--eval-k", "2", "--max-new-tokens", "12"]
+
+
+@pytest.fixture(autouse=True)
+def short_warm_start(monkeypatch, tmp_path_factory):
+    """Agents that have hardly learnt anything yet, cached for all tests of this file."""
+    monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=60, agent_steps=5))
+    monkeypatch.setenv("COHORT_CACHE", str(tmp_path_factory.getbasetemp() / "cohort-cache"))
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory) -> Path:
+    """A random model in a folder, as a user would name one."""
+    folder = tmp_path_factory.mktemp("model")
+    tiny.model("qwen3").save_pretrained(folder)  # qwen2 would make AutoTokenizer take its own class
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory) -> Path:
+    """Twelve problems with answers that nobody will find."""
+    path = tmp_path_factory.mktemp("data") / "problems.jsonl"
+    path.write_text("".join(json.dumps({"question": f"w{i} w{i + 1}", "answer": str(i)}) + "\n" for i in range(3, 15)))
+    return path
+
+
+def go(tmp_path, *arguments: str) -> int:
+    return cohort.main([*FAST, "--out", str(tmp_path / "runs"), *arguments])
+
+
+def lines(folder: Path, but=("sample_seconds", "learn_seconds")) -> list[dict]:
+    """metrics.jsonl without the seconds."""
+    found = runs.read_lines(folder / "metrics.jsonl")
+    for line in found:
+        for agent in line.get("agents", {}).values():
+            for name in but:
+                agent.pop(name)
+    return found
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    newest = runs.newest(folder)
+    return {
+        f"{place.name}/{name}": t
+        for place in sorted(newest.iterdir())
+        if place.is_dir()
+        for name, t in runs.load_weights(place).items()
+    }
+
+
+def same(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+# ---------------------------------------------------------------- what a run writes
+
+
+def test_a_run_writes_all_it_promises(tmp_path, capsys):
+    """A figure, a metric or a checkpoint that is missing, or does not load, is noticed by the user after the run."""
+    assert go(tmp_path, "--eval-every", "1") == 0
+    folder = tmp_path / "runs" / "corl-001"
+    assert {"config.json", "metrics.jsonl", "training.png", "overlay.png", "checkpoint-000002"} == {
+        p.name for p in folder.iterdir()
+    }
+    first, *rest = lines(folder, but=())
+    assert (
+        first["step"] == 0
+        and set(first["probes"]) == {"A", "B"}
+        and list(first["probes"]["A"]) == [t.name for t in tinyworld.TOPICS]
+    )
+    assert [line["step"] for line in rest] == [1, 2] and all("eval" in line for line in rest)
+    assert set(rest[0]["agents"]["B"]) == {
+        "reward_mean",
+        "reward_std",
+        "signal",
+        "labelled",
+        "label_accuracy",
+        "accuracy",
+        "length",
+        "truncated",
+        "entropy",
+        "tokens",
+        "loss",
+        "approx_kl",
+        "clip_fraction",
+        "grad_norm",
+        "sample_seconds",
+        "learn_seconds",
+    }
+    assert 0 <= rest[0]["agreement"] <= 1 and rest[0]["agents"]["A"]["approx_kl"] < 1e-6
+    saved = folder / "checkpoint-000002" / "A"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(saved), AutoTokenizer.from_pretrained(saved)
+    rollouts = sample(Agent("A", model, tokenizer, answer="number"), ["47+38="], 2, 12)
+    assert rollouts.texts[0][0]
+    told = capsys.readouterr().out
+    assert "p_A + p_B" in told and "forecasts came true" in told and "next:" in told
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_a_ring_of_n(tmp_path, n, capsys):
+    """More than two agents: each is graded by the one before it, and the table still says what the theory forecasts."""
+    assert go(tmp_path, "--agents", str(n), "--steps", "1") == 0
+    line = lines(tmp_path / "runs" / "corl-001")[-1]
+    assert list(line["agents"]) == ["A", "B", "C", "D"][:n]
+    assert "forecasts came true" in capsys.readouterr().out
+
+
+def test_the_ring_is_directed(monkeypatch):
+    """Agent n is paid for its peer's majority, agent n-1's, not for its own and not for the next one's."""
+
+    class Said:
+        def __init__(self, *answers):
+            self.answers = [list(answers)]
+
+    cohort_ = [Said("1", "1", "2"), Said("2", "2", "1"), Said("3", "3", "1")]
+    assert [cohort.REWARDS["corl"].labels(n, cohort_, [None]) for n in range(3)] == [["3"], ["1"], ["2"]]
+    assert cohort.REWARDS["corl"](1, cohort_, [None]).tolist() == [[0, 0, 1]]
+
+
+@pytest.mark.parametrize("method", list(cohort.REWARDS))
+def test_every_method_runs(tmp_path, method):
+    """A registry entry that no command can run is not a method."""
+    assert go(tmp_path, "--method", method, "--steps", "1") == 0
+    assert lines(tmp_path / "runs" / f"{method}-001")[-1]["agents"]["A"]["reward_std"] >= 0
+
+
+def test_real_models_and_data(tmp_path, model_folder, data_file, capsys):
+    """Folders as models, a file as data: held-out accuracy with its interval, before and after."""
+    assert (
+        go(tmp_path, "--models", str(model_folder), str(model_folder), "--data", str(data_file), "--answer", "number")
+        == 0
+    )
+    told = capsys.readouterr().out
+    assert "95 % interval" in told and "memory: about" in told
+    assert lines(tmp_path / "runs" / "corl-001")[-1]["eval"]["B"]["high"] > 0
+
+
+def test_training_is_towards_the_label(tmp_path, monkeypatch):
+    """Ground truth on one topic: after 25 steps the reward is well above where it began, for both agents."""
+    monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=350, agent_steps=40))
+    assert (
+        go(
+            tmp_path,
+            "--method",
+            "gt",
+            "--topics",
+            "fraction",
+            "--steps",
+            "25",
+            "--prompts",
+            "12",
+            "--k",
+            "8",
+            "--lr",
+            "2e-4",
+            "--max-new-tokens",
+            "24",
+            "--eval-every",
+            "0",
+        )
+        == 0
+    )
+    record = lines(tmp_path / "runs" / "gt-001")
+    for name in ("A", "B"):
+        rewards = [line["agents"][name]["reward_mean"] for line in record[1:]]
+        assert sum(rewards[-5:]) > sum(rewards[:5]) + 0.25, rewards
+
+
+# ---------------------------------------------------------------- runs that repeat and resume
+
+
+@pytest.mark.parametrize("options", [[], ["--lora-rank", "2", "--lr", "1e-2"]])
+def test_resume_is_bitwise_a_continuation(tmp_path, options):
+    """T19: a resumed run that draws other samples, or forgets AdamW's moments, is another run."""
+    assert go(tmp_path, "--steps", "4", "--name", "whole", "--eval-every", "2", *options) == 0
+    assert go(tmp_path, "--steps", "2", "--name", "parts", "--eval-every", "2", *options) == 0
+    assert cohort.main(["--resume", str(tmp_path / "runs" / "parts"), "--steps", "4"]) == 0
+    assert lines(tmp_path / "runs" / "whole") == lines(tmp_path / "runs" / "parts")
+    assert same(weights(tmp_path / "runs" / "whole"), weights(tmp_path / "runs" / "parts"))
+
+
+def test_same_seed_same_run_and_another_seed_another(tmp_path):
+    """Without this no figure in the README could be checked."""
+    for name, seed in (("a", "5"), ("b", "5"), ("c", "6")):
+        assert go(tmp_path, "--name", name, "--seed", seed) == 0
+    a, b, c = (lines(tmp_path / "runs" / name) for name in "abc")
+    assert a == b and a != c
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path):
+    """A file cut short, as by a full disk or a kill, must be told by its manifest, and the checkpoint before it be used."""
+    assert go(tmp_path, "--steps", "3", "--save-every", "1", "--name", "x") == 0
+    folder = tmp_path / "runs" / "x"
+    assert sorted(p.name for p in folder.glob("checkpoint-*")) == [
+        "checkpoint-000002",
+        "checkpoint-000003",
+    ]  # the last two are kept
+    for victim in ("A/model.safetensors", "B/optimizer.pt"):
+        path = folder / "checkpoint-000003" / victim
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        assert runs.newest(folder).name == "checkpoint-000002"
+        path.write_bytes(whole)
+    assert runs.newest(folder).name == "checkpoint-000003"
+    (folder / "checkpoint-000003" / "manifest.json").write_text("{")
+    assert cohort.main(["--resume", str(folder)]) == 0
+    assert [line["step"] for line in lines(folder)] == [0, 1, 2, 3]
+
+
+def test_changed_option_is_refused_on_resume(tmp_path, capsys):
+    """A run half at one learning rate and half at another looks like a run, and is none."""
+    assert go(tmp_path, "--name", "x") == 0
+    assert cohort.main(["--resume", str(tmp_path / "runs" / "x"), "--lr", "3e-4"]) == 2
+    assert "--lr was 0.0001" in capsys.readouterr().err
+
+
+def test_interrupt_leaves_a_loadable_checkpoint(tmp_path, monkeypatch, capsys):
+    """Ctrl-C in the middle of a step: the step is finished, saved, and the command says how to go on."""
+    real = cohort.train_step
+
+    def pressed(agents, problems, step, *rest):
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(agents, problems, step, *rest)
+
+    monkeypatch.setattr(cohort, "train_step", pressed)
+    assert go(tmp_path, "--steps", "9", "--name", "x") == 130
+    assert "--resume" in capsys.readouterr().err
+    saved = runs.newest(tmp_path / "runs" / "x")
+    assert saved.name == "checkpoint-000002"
+    AutoModelForCausalLM.from_pretrained(saved / "A")
+
+
+def test_not_finite_stops_with_the_place_named(tmp_path, monkeypatch, capsys):
+    """A NaN that goes on unnoticed costs the night; the message names step, agent and the last good checkpoint."""
+    calls = iter(range(100))
+    monkeypatch.setattr(
+        cohort, "group_advantages", lambda rewards, scale: rewards * (float("nan") if next(calls) >= 5 else 0)
+    )
+    assert go(tmp_path, "--steps", "9", "--save-every", "1", "--name", "x") == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "step 3, agent B" in told and "checkpoint-000002" in told and "--lr" in told
+
+
+def test_compare_starts_every_method_alike(tmp_path, capsys):
+    """The same starting weights, problems and seeds, or the comparison compares nothing."""
+    assert go(tmp_path, "--compare", "corl", "ttrl", "gt", "--seeds", "0", "1", "--name", "x") == 0
+    folder = tmp_path / "runs" / "x"
+    assert (folder / "compare.png").exists()
+    for seed in (0, 1):
+        starts = [lines(folder / f"{method}-seed{seed}")[0] for method in ("corl", "ttrl", "gt")]
+        assert starts[0] == starts[1] == starts[2]
+    table = capsys.readouterr().out
+    assert all(method in table for method in ("corl", "ttrl", "gt")) and "95 % interval" in table
+
+
+# ---------------------------------------------------------------- a shared base
+
+
+def test_agents_of_one_base_are_sampled_in_one_pass(model_folder, data_file, monkeypatch):
+    """Three adapters over one model: loaded once, read once, and each agent writes what it would have written alone."""
+    o = cohort.parse(
+        ["--models", *[str(model_folder)] * 3, "--data", str(data_file), "--lora-rank", "2", "--answer", "number"], ""
+    )
+    agents = cohort.make_agents(o)
+    assert len({id(a.model) for a in agents}) == 1 and [a.adapter for a in agents] == ["A", "B", "C"]
+    generator = torch.Generator().manual_seed(1)
+    for agent in agents:
+        for p in agent.parameters():
+            p.data += torch.randn(p.shape, generator=generator) * 0.3
+    prompts = [[f"w{3 + n} w{9 + i}" for i in range(2)] for n in range(3)]
+    together = sample_cohort(agents, prompts, 4, 10, generators=[runs.generator(n) for n in range(3)])
+    for n, agent in enumerate(agents):
+        alone = sample(agent, prompts[n], 4, 10, generator=runs.generator(n))
+        longest = alone.mask.shape[-1]
+        assert torch.equal(together[n].completion_ids[..., :longest] * alone.mask, alone.completion_ids * alone.mask)
+        assert torch.allclose(together[n].logprobs[..., :longest], alone.logprobs, atol=1e-5)
+    assert together[0].texts != together[1].texts
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+BAD = {
+    "unknown option": ["--stepz", "3"],
+    "abbreviated option": ["--step", "3"],
+    "unknown method": ["--method", "sarl"],
+    "one rollout": ["--k", "1"],
+    "no agents": ["--agents", "0"],
+    "one agent": ["--agents", "1"],
+    "temperature zero": ["--temperature", "0"],
+    "negative rate": ["--lr", "-1"],
+    "rate not a number": ["--lr", "fast"],
+    "not a finite rate": ["--lr", "nan"],
+    "no clip": ["--clip", "0"],
+    "negative KL": ["--beta", "-1"],
+    "no tokens": ["--max-new-tokens", "0"],
+    "unknown topic": ["--topics", "carry", "sums"],
+    "topics of real data": ["--topics", "carry", "--data", "FILE", "--models", "MODEL", "MODEL"],
+    "real data, tiny models": ["--data", "FILE"],
+    "real models, tiny data": ["--models", "MODEL", "MODEL"],
+    "missing file": ["--data", "none.jsonl", "--models", "MODEL", "MODEL"],
+    "empty file": ["--data", "EMPTY", "--models", "MODEL", "MODEL"],
+    "bad line": ["--data", "BROKEN", "--models", "MODEL", "MODEL"],
+    "no answers for gt": ["--data", "UNLABELLED", "--models", "MODEL", "MODEL", "--method", "gt"],
+    "not a model": ["--data", "FILE", "--models", "MODEL", "FOLDER"],
+    "no such model": ["--data", "FILE", "--models", "MODEL", "FOLDER/nothing"],
+    "prompts too long": ["--data", "FILE", "--models", "MODEL", "MODEL", "--max-new-tokens", "1000"],
+    "absent GPU": ["--device", "cuda:7"],
+    "no such device": ["--device", "abacus"],
+    "name that climbs": ["--name", "../x"],
+    "absolute name": ["--name", "/tmp/x"],
+    "empty name": ["--name", ""],
+    "name in use": ["--name", "used"],
+    "rephrase for nobody": ["--rephrase", "Z"],
+    "seeds without compare": ["--seeds", "0", "1"],
+    "resume nothing": ["--resume", "FOLDER"],
+    "no such layer": ["--lora-rank", "2", "--lora-targets", "q_prj"],
+    "negative rank": ["--lora-rank", "-1"],
+}
+
+
+@pytest.mark.parametrize("mistake", BAD)
+def test_a_mistake_costs_one_line_and_nothing_else(mistake, tmp_path, model_folder, data_file, capsys):
+    """Exit code 2, one line that says what to do, no traceback, no folder left behind."""
+    (tmp_path / "runs" / "used").mkdir(parents=True)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "broken.jsonl").write_text('{"question": "1+1", "answer": "2"}\n{"question": \n')
+    (tmp_path / "unlabelled.jsonl").write_text('{"question": "1+1"}\n{"question": "1+2"}\n')
+    places = {
+        "FILE": data_file,
+        "MODEL": model_folder,
+        "EMPTY": tmp_path / "empty.jsonl",
+        "BROKEN": tmp_path / "broken.jsonl",
+        "UNLABELLED": tmp_path / "unlabelled.jsonl",
+        "FOLDER": tmp_path / "folder",
+        "FOLDER/nothing": tmp_path / "folder" / "nothing",
+    }
+    before = sorted(tmp_path.rglob("*"))
+    try:
+        code = cohort.main(["--out", str(tmp_path / "runs"), *(str(places.get(a, a)) for a in BAD[mistake])])
+    except SystemExit as end:  # argparse's own errors
+        code = end.code
+    told = capsys.readouterr().err.strip().splitlines()
+    assert code == 2
+    assert told[-1].startswith(("cohort.py: ", "cohort.py: error: ", "usage")) or "error:" in told[-1], told
+    assert not any("Traceback" in line for line in told) and len(told[-1]) < 400
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_bad_line_is_named(tmp_path, model_folder, capsys):
+    """File, line and reason: the user fixes it without opening a debugger."""
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"question": "1+1", "answer": "2"}\n{"question": \n')
+    assert cohort.main(["--models", str(model_folder), str(model_folder), "--data", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert "x.jsonl" in told and "2" in told
+
+
+def test_full_disk_takes_the_half_line_back(tmp_path, monkeypatch):
+    """metrics.jsonl with half a line at its end cannot be read back."""
+    path = tmp_path / "metrics.jsonl"
+    runs.append_line(path, {"step": 0})
+
+    class Full:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return False
+
+        def write(self, data):
+            with open(path, "ab") as file:
+                file.write(data[:3])
+            return 3
+
+    monkeypatch.setattr(
+        "builtins.open", lambda *a, _open=open, **k: Full() if k.get("buffering") == 0 else _open(*a, **k)
+    )
+    with pytest.raises(UserError, match="no space left"):
+        runs.append_line(path, {"step": 1})
+    assert runs.read_lines(path) == [{"step": 0}]
+
+
+def test_positions_pass_over_all_problems_in_turn():
+    """Every problem once in each pass, another order in the next, and a resumed run reads on where it stopped."""
+    order = [i for step in range(1, 6) for i in runs.positions(10, 4, step, seed=0)]
+    assert sorted(order[:10]) == sorted(order[10:]) == list(range(10)) and order[:10] != order[10:]
+    assert runs.positions(10, 4, 3, seed=0) == order[8:12] and runs.positions(10, 4, 3, seed=1) != order[8:12]

@@ -1,0 +1,397 @@
+"""The embedded default world: tiny Qwen2-architecture transformers that do sums as students do, mistakes included.
+
+Each topic of arithmetic has a right method and a *misconception*: a wrong method that is consistent, as people's are.
+An agent's *profile* gives, for each topic, the share of its warm-up texts that use the right method. A model trained
+on such texts becomes calibrated: it samples the right method with a probability close to its profile. So the profiles
+place each topic where we like in the square of (p_A, p_B), the accuracies of two agents, and the theory of
+`dynamics.py` can be watched on real transformers. `python tinyworld.py` shows the topics and how well calibrated the
+agents are. This world is ours, not the papers', which train models of 0.5 to 4 billion parameters.
+"""
+
+import argparse
+import functools
+import hashlib
+import json
+import math
+import random
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from tasks import Problem, UserError, cache_folder, write_whole
+
+ARROW = " -> "  # what follows it is the answer
+SOURCE = Path(__file__).read_text(encoding="utf-8")  # a warm start is kept for this text of the file and for no other
+
+# ---------------- Methods: from the operands of a problem to the worked text
+
+
+def carry_the_one(a, b, c, d):
+    """47+38= by columns: 7+8=15,4+3+1=8 -> 85."""
+    return f"{b}+{d}={b + d},{a}+{c}+1={a + c + 1} -> {a + c + 1}{(b + d) % 10}"
+
+
+def forget_the_one(a, b, c, d):
+    """47+38= without the carried one: 7+8=15,4+3=7 -> 75."""
+    return f"{b}+{d}={b + d},{a}+{c}={a + c} -> {a + c}{(b + d) % 10}"
+
+
+def borrow_ten(a, b, c, d):
+    """52-37= by columns: 12-7=5,4-3=1 -> 15."""
+    return f"{b + 10}-{d}={b + 10 - d},{a - 1}-{c}={a - 1 - c} -> {a - 1 - c}{b + 10 - d}"
+
+
+def smaller_from_larger(a, b, c, d):
+    """52-37= by taking the smaller digit from the larger one: 7-2=5,5-3=2 -> 25."""
+    return f"{d}-{b}={d - b},{a}-{c}={a - c} -> {a - c}{d - b}"
+
+
+def add_the_tens(a, b, c):
+    """34*6= digit by digit: 4*6=24,3*6=18,2+18=20 -> 204."""
+    ones, tens = b * c, a * c
+    return f"{b}*{c}={ones},{a}*{c}={tens},{ones // 10}+{tens}={ones // 10 + tens} -> {ones // 10 + tens}{ones % 10}"
+
+
+def drop_the_tens(a, b, c):
+    """34*6= without the carried two: 4*6=24,3*6=18 -> 184."""
+    return f"{b}*{c}={b * c},{a}*{c}={a * c} -> {a * c}{b * c % 10}"
+
+
+def product_first(a, b, c):
+    """3+4*5= with the product first: 3+(4*5),4*5=20,3+20=23 -> 23."""
+    return f"{a}+({b}*{c}),{b}*{c}={b * c},{a}+{b * c}={a + b * c} -> {a + b * c}"
+
+
+def left_to_right(a, b, c):
+    """3+4*5= from left to right: (3+4)*5,3+4=7,7*5=35 -> 35."""
+    return f"({a}+{b})*{c},{a}+{b}={a + b},{a + b}*{c}={(a + b) * c} -> {(a + b) * c}"
+
+
+def bracket_first(a, b, c):
+    """15-(7-2)= with the bracket first: 7-2=5,15-5=10 -> 10."""
+    return f"{b}-{c}={b - c},{a}-{b - c}={a - b + c} -> {a - b + c}"
+
+
+def bracket_ignored(a, b, c):
+    """15-(7-2)= as if there were no bracket: 15-7=8,8-2=6 -> 6."""
+    return f"{a}-{b}={a - b},{a - b}-{c}={a - b - c} -> {a - b - c}"
+
+
+def tops_only(a, b, c):
+    """2/7+3/7= by adding the tops: 2+3=5 -> 5/7."""
+    return f"{a}+{b}={a + b} -> {a + b}/{c}"
+
+
+def tops_and_bottoms(a, b, c):
+    """2/7+3/7= by adding tops and bottoms: 2+3=5,7+7=14 -> 5/14."""
+    return f"{a}+{b}={a + b},{c}+{c}={2 * c} -> {a + b}/{2 * c}"
+
+
+# ---------------- Topics and their problems
+
+
+class Topic(NamedTuple):
+    """One kind of problem, in two notations with equally many tokens, and its methods, the right one first."""
+
+    name: str
+    question: str
+    rephrased: str
+    methods: tuple[Callable[..., str], Callable[..., str]]
+    operands: list[tuple[int, ...]]  # all problems of the topic
+
+    def problem(self, operands: tuple[int, ...]) -> Problem:
+        """The problem with these operands; its answer is the right method's."""
+        answer = self.methods[0](*operands).rpartition(ARROW)[2]
+        return Problem(self.question.format(*operands), answer, self.name, self.rephrased.format(*operands))
+
+    def part(self, held_out: bool) -> list[tuple[int, ...]]:
+        """The problems to train on, or the fifth that is held out; a hash of the question decides, for ever."""
+        return [x for x in self.operands if (zlib.crc32(self.question.format(*x).encode()) % 5 == 0) == held_out]
+
+
+# Only operands with which a tiny model does not slip, since a slip is no method: additions such as 8+72, that carry
+# into the tens, came out wrong where the problem was held out. So did unlike fractions: 1/3+1/4 has too few problems
+# with small numbers, and they were learnt by heart. A text of precedence begins with the bracket that the student sees,
+# so that the method is chosen in one token.
+DIGIT, FACTOR, TEEN = range(1, 10), range(2, 10), range(10, 20)
+TOPICS = (
+    Topic("carry", "{}{}+{}{}=", "{}{} plus {}{}=", (carry_the_one, forget_the_one),
+          [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b + d > 9 and a + c < 9]),
+    Topic("borrow", "{}{}-{}{}=", "{}{} minus {}{}=", (borrow_ten, smaller_from_larger),
+          [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b < d and a > c + 1]),
+    Topic("product", "{}{}*{}=", "{}{} times {}=", (add_the_tens, drop_the_tens),
+          [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR) if b * c > 9 and a * c % 10 + b * c // 10 < 10]),
+    Topic("precedence", "{}+{}*{}=", "{} plus {} times {}=", (product_first, left_to_right),
+          [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR)
+           if a + b < 11 and b * c > 9 and a + b * c % 10 < 10]),
+    Topic("bracket", "{}-({}-{})=", "{} minus ({} minus {})=", (bracket_first, bracket_ignored),
+          [(a, b, c) for a, b, c in product(TEEN, FACTOR, DIGIT) if c < b and b + c < a]),
+    Topic("fraction", "{0}/{2}+{1}/{2}=", "{0} over {2} plus {1} over {2}=", (tops_only, tops_and_bottoms),
+          [(a, b, c) for a, b, c in product(DIGIT, DIGIT, range(3, 20)) if a + b < min(c, 10)]),
+)
+
+
+def select(names: Sequence[str] | None = None) -> list[Topic]:
+    """The topics of these names, in the table's order; None means all. UserError on an unknown name."""
+    known = [topic.name for topic in TOPICS]
+    for name in names or ():
+        if name not in known:
+            raise UserError(f"no topic {name!r} in the tiny world: choose from {', '.join(known)}")
+    return [topic for topic in TOPICS if not names or topic.name in names]
+
+
+def problems(topics: Sequence[str] | None, n: int, seed: int) -> list[Problem]:
+    """n training problems in random order, drawn with replacement, every topic equally often (give or take one)."""
+    rng = random.Random(seed)
+    chosen = select(topics)
+    rng.shuffle(chosen)
+    parts = [topic.part(held_out=False) for topic in chosen]
+    drawn = [chosen[i % len(chosen)].problem(rng.choice(parts[i % len(chosen)])) for i in range(n)]
+    rng.shuffle(drawn)
+    return drawn
+
+
+def probes(topics: Sequence[str] | None = None, n: int = 20) -> list[Problem]:
+    """Held-out problems, n of each topic (all it has if fewer): the same on every call, and never trained on."""
+    parts = [(topic, topic.part(held_out=True)) for topic in select(topics)]
+    return [topic.problem(x) for topic, part in parts for x in random.Random(0).sample(part, min(n, len(part)))]
+
+
+# ---------------- Tokenizer and model
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Everything that decides the weights which the agents start from."""
+
+    seed: int = 0
+    hidden: int = 64
+    layers: int = 2
+    batch: int = 64  # texts per step
+    rephrased: float = 0.25  # share of texts whose question is in the other notation
+    base_steps: int = 900
+    base_lr: float = 4e-3
+    base_right: float = 0.6  # share of right methods in the base's texts, every topic
+    agent_steps: int = 200
+    agent_lr: float = 1e-3
+    strong: float = 0.88  # shares of right methods in an agent's texts: see `profiles`
+    weak: float = 0.42
+    lost: tuple[float, float] = (0.25, 0.30)
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character, but for the arrow and the words of the rephrased questions, which are one token each."""
+    words = [ARROW, " plus ", " minus ", " times ", " over "]
+    tokens = ["<pad>", "<eos>", "<unk>", *words, *"0123456789+-*/()=,"]
+    # BPE without merges is a character each, and the words are taken whole before it: a form that AutoTokenizer, which
+    # rebuilds a Qwen2 tokenizer from its vocabulary alone, reads back as it was.
+    core = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges=[], unk_token="<unk>"))
+    core.add_tokens([AddedToken(word, normalized=False) for word in words])
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left",
+        model_max_length=256, clean_up_tokenization_spaces=False, chat_template="{{ messages[-1]['content'] }}")
+    # The question itself is the prompt. The attribute is lost when a tokenizer is saved; the template says it again.
+    tokenizer.plain_prompt = True
+    return tokenizer
+
+
+def make_model(settings: WarmStart) -> Qwen2ForCausalLM:
+    """An untrained Qwen2-architecture model in float32, about 0.13 M parameters."""
+    tokenizer = make_tokenizer()
+    config = Qwen2Config(
+        vocab_size=len(tokenizer), hidden_size=settings.hidden, intermediate_size=4 * settings.hidden,
+        num_hidden_layers=settings.layers, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+        tie_word_embeddings=True, initializer_range=0.05, bos_token_id=None, pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        return Qwen2ForCausalLM(config)
+
+
+# ---------------- Worked texts and training on them
+
+
+class Texts(NamedTuple):
+    """All worked texts: M problems, topic after topic, x 2 notations x 2 methods x T tokens, right-padded."""
+
+    ids: Tensor  # [M,2,2,T]
+    labels: Tensor  # [M,2,2,T]: the ids of the completion; -100, which the loss leaves out, on question and padding
+    first: Tensor  # [topics]: index of each topic's first problem
+    count: Tensor  # [topics]: number of its problems
+
+
+@functools.cache
+def make_texts(held_out: bool) -> Texts:
+    """The texts of all problems to train on, or of all that are held out."""
+    tokenizer = make_tokenizer()
+    parts = [topic.part(held_out) for topic in TOPICS]
+    pairs = [(notation.format(*x), method(*x)) for topic, part in zip(TOPICS, parts, strict=True) for x in part
+             for notation in (topic.question, topic.rephrased) for method in topic.methods]
+    questions, works = (tokenizer(list(texts))["input_ids"] for texts in zip(*pairs, strict=True))
+    rows = [torch.tensor([*q, *w, tokenizer.eos_token_id]) for q, w in zip(questions, works, strict=True)]
+    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
+    labels = torch.full_like(ids, -100)
+    for i, row in enumerate(rows):
+        ids[i, :len(row)] = row
+        labels[i, len(questions[i]):len(row)] = row[len(questions[i]):]
+    count = torch.tensor([len(part) for part in parts])
+    shape = (len(rows) // 4, 2, 2, -1)
+    return Texts(ids.view(shape), labels.view(shape), count.cumsum(0) - count, count)
+
+
+def draw(texts: Texts, profile: Tensor, n: int, rephrased: float, generator) -> tuple[Tensor, Tensor]:
+    """ids and labels of n texts, [n,T]: a topic at random, one of its problems, the right method by profile[topic]."""
+    topic = torch.randint(len(profile), (n,), generator=generator)
+    u, v, w = torch.rand(3, n, generator=generator)
+    problem = texts.first[topic] + (u * texts.count[topic]).long()
+    where = problem, (v < rephrased).long(), (w >= profile[topic]).long()
+    ids, labels = texts.ids[where], texts.labels[where]  # [n,T]
+    longest = int((labels >= 0).any(0).nonzero().max()) + 1
+    return ids[:, :longest], labels[:, :longest]
+
+
+def train(model, texts: Texts, profile: list[float], steps: int, lr: float, settings: WarmStart,
+          number: int) -> list[float]:
+    """Train `model` in place on texts drawn by `profile`, `number` seeding the draws; the loss of each step (nats)."""
+    generator = torch.Generator().manual_seed(1000 * settings.seed + number)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(  # linear warm-up, then a cosine down to zero
+        optimizer, lambda step: min(1, (step + 1) / 30) * (1 + math.cos(math.pi * step / steps)) / 2)
+    losses = []
+    title = f"warm start, agent {number}" if number else "warm start, shared base"
+    for _ in tqdm(range(steps), desc=title, unit="step", leave=False, disable=None):
+        ids, labels = draw(texts, torch.tensor(profile), settings.batch, settings.rephrased, generator)
+        loss = model(input_ids=ids, labels=labels, use_cache=False).loss  # no mask: the padding comes last
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    return losses
+
+
+@torch.no_grad()
+def calibration(model, rephrased: bool = False) -> dict[str, tuple[float, float]]:
+    """For each topic, the exact probability of the right and of the wrong method's text: means over held-out problems.
+
+    What is missing to 1 are slips: texts of neither method.
+    """
+    texts = make_texts(held_out=True)
+    ids, labels = (t[:, int(rephrased)].flatten(0, 1).to(model.device) for t in (texts.ids, texts.labels))  # [2M,T]
+    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # [2M,T-1,V]
+    logp = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]  # [2M,T-1]
+    probability = torch.where(labels[:, 1:] >= 0, logp, 0).sum(-1).exp().view(-1, 2).cpu()  # [M,2]
+    means = [part.mean(0).tolist() for part in probability.split(texts.count.tolist())]
+    return {topic.name: (right, wrong) for topic, (right, wrong) in zip(TOPICS, means, strict=True)}
+
+
+# ---------------- The cohort
+
+
+def profiles(n_agents: int, settings: WarmStart) -> list[list[float]]:
+    """The share of right methods in each agent's texts, by topic: [agents][topics].
+
+    In each topic but the last, the larger half of the agents, neighbours on the ring, is strong; who they are rotates
+    from topic to topic. So two agents have complementary strengths, with p_A + p_B = 1.30: above the line with a
+    margin, since topics drag each other along (they share weights; the theory treats each by itself). The last topic
+    is below the line for all: p_A + p_B = 0.55, and the theory says that it is lost.
+    """
+    strong = (n_agents + 1) // 2
+    return [[settings.strong if (topic + agent) % n_agents < strong else settings.weak
+             for topic in range(len(TOPICS) - 1)] + [settings.lost[agent % 2]] for agent in range(n_agents)]
+
+
+def checksum(tensors: dict[str, Tensor]) -> str:
+    """SHA-256 of the names and contents of tensors."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def cached(name: str, key: dict, build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors that `build` makes, kept in the cache folder under a hash of `key` and of this file's own text.
+
+    A file whose checksum is wrong is made anew. A folder that cannot be written to costs only the time.
+    """
+    digest = hashlib.sha256(json.dumps([key, SOURCE], sort_keys=True).encode()).hexdigest()
+    path = cache_folder() / "tinyworld" / f"{name}-{digest[:16]}.safetensors"
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no dictionary)
+            if (file.metadata() or {}).get("sha256") == checksum(tensors):
+                return tensors
+    except (OSError, SafetensorError):
+        pass  # none yet, or a damaged one
+    tensors = {key: value.detach().clone() for key, value in build().items()}
+    try:
+        write_whole(path, save(tensors, metadata={"sha256": checksum(tensors)}))
+    except OSError as error:
+        print(f"cannot keep the warm start in {path.parent}: {error.strerror}", file=sys.stderr)
+    return tensors
+
+
+def cohort(n_agents: int = 2, seed: int = 0, device: str = "cpu", settings: WarmStart | None = None) -> list[tuple]:
+    """The N warm-started agents of the tiny world: a list of (model, tokenizer), models in float32 on `device`.
+
+    One base is trained on texts of both methods; each agent goes on from it with its own profile. All topics are
+    always in, so that a run on a few of them starts from the same weights. It takes about 40 s for two agents on two
+    cores and is then read from the cache. The training is on the CPU: a GPU starts from the same weights.
+    """
+    settings = settings or WarmStart(seed=seed)
+
+    def trained(start: dict[str, Tensor] | None, profile: list[float], steps: int, lr: float, number: int):
+        model = make_model(settings)
+        if start:
+            model.load_state_dict(start)
+        train(model, make_texts(held_out=False), profile, steps, lr, settings, number)
+        return model.state_dict()
+
+    everything = asdict(settings)
+    agents_only = ("agent_steps", "agent_lr", "strong", "weak", "lost")
+    base = cached("base", {k: v for k, v in everything.items() if k not in agents_only}, lambda: trained(
+        None, [settings.base_right] * len(TOPICS), settings.base_steps, settings.base_lr, number=0))
+    agents = []
+    for number, profile in enumerate(profiles(n_agents, settings), start=1):
+        model = make_model(settings)
+        model.load_state_dict(cached(f"agent{number}", everything | {"profile": profile}, lambda p=profile, n=number: (
+            trained(base, p, settings.agent_steps, settings.agent_lr, n))))
+        agents.append((model.to(device), make_tokenizer()))
+    return agents
+
+
+def main() -> None:
+    """Show each topic with its two methods, and each agent's profile beside what it does on held-out problems."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--agents", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    for topic in TOPICS:
+        x = topic.operands[len(topic.operands) // 2]
+        right, wrong = (method(*x) for method in topic.methods)
+        print(f"{topic.name:<11} {topic.question.format(*x):<10} right: {right:<29} wrong: {wrong}")
+    settings = WarmStart(seed=options.seed)
+    agents = zip(cohort(options.agents, settings=settings), profiles(options.agents, settings), strict=True)
+    for number, ((model, _), profile) in enumerate(agents, start=1):
+        print(f"\nagent {number:<5} profile  right  wrong  slips")
+        for share, (name, (right, wrong)) in zip(profile, calibration(model).items(), strict=True):
+            print(f"{name:<11} {share:7.2f} {right:6.2f} {wrong:6.2f} {1 - right - wrong:6.3f}")
+
+
+if __name__ == "__main__":
+    main()
