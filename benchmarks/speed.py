@@ -5,6 +5,8 @@
     python benchmarks/speed.py step     --model FOLDER --data gsm8k     # (b) one GRPO step against TRL's GRPOTrainer
     python benchmarks/speed.py update   --model FOLDER --data gsm8k     # (c) the update against the machine's matrix products
     python benchmarks/speed.py size     [--device cuda]                 # (d) Qwen2.5-0.5B and Qwen3-0.6B shapes, random weights
+    python benchmarks/speed.py shared   --model FOLDER --data gsm8k     # (e) three adapters over one base, at once or one by one
+    python benchmarks/basins.py                                         # (f) a grid of basins against solve_ivp
 
 The results are in benchmarks/README.md. Times on a shared machine wander; the ratios are of neighbouring runs.
 """
@@ -26,11 +28,12 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 from transformers.utils import logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import lora
 import report
 import rollout
 import runs
 from grpo import group_advantages, update
-from rollout import Agent, sample
+from rollout import Agent, sample, sample_cohort
 from tasks import load_problems
 
 P, K, L = 8, 8, 48
@@ -184,6 +187,25 @@ def update_limit(o) -> None:
     )
 
 
+def shared(o) -> None:
+    """(e) A cohort of three adapters over one base: sampled in one pass against agent by agent, and the memory of it."""
+    model, tokenizer = runs.load_model(o.model, runs.pick_device(o.device), "float32")
+    lora.inject(model, 16, 32.0, adapters=["A", "B", "C"])
+    agents = [Agent(name, model, tokenizer, adapter=name, answer="number") for name in "ABC"]
+    prompts = [agents[0].prompt(p) for p in load_problems(o.data, limit=2)]
+    a, b, ratio = alternate(
+        lambda: sample_cohort(agents, [prompts] * 3, 4, L),
+        lambda: [sample(agent, prompts, 4, L) for agent in agents],
+        o.repeats,
+    )
+    base = sum(p.numel() for p in model.parameters() if not p.requires_grad) * 4 / 2**20
+    adapter = sum(p.numel() for p in agents[0].parameters()) * 4 / 2**20
+    print(
+        f"(e) 3 agents x 2 prompts x 4 rollouts x {L}: one pass {a:.1f} s, agent by agent {b:.1f} s, ratio {ratio:.2f}; weights, "
+        f"gradients and moments: {base + 3 * 4 * adapter:.0f} MiB shared, {3 * 4 * base:.0f} MiB as three full copies"
+    )
+
+
 SHAPES = {
     "Qwen2.5-0.5B": lambda: Qwen2Config(
         vocab_size=151936,
@@ -263,7 +285,7 @@ def peak(device: torch.device) -> float:
 
 
 def main() -> None:
-    parts = {"sampling": sampling, "step": step, "update": update_limit, "size": size, "one-size": one_size}
+    parts = {"sampling": sampling, "step": step, "update": update_limit, "size": size, "shared": shared, "one-size": one_size}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=parts)
     parser.add_argument("--model", help="a causal LM, such as a folder with SmolLM2-135M-Instruct")

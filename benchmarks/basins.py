@@ -1,6 +1,6 @@
 """A 201 x 201 grid of basins: dynamics.py against scipy.integrate.solve_ivp, which takes one start at a time.
 
-    pip install -r requirements.txt -r benchmarks/requirements.txt && python benchmarks/dynamics.py
+    pip install -r requirements.txt -r benchmarks/requirements.txt && python benchmarks/basins.py
 
 solve_ivp gets a lean right-hand side of its own (nothing of dynamics.py), skips what needs no simulation, and stops
 at the same event (both agents on one side of one half), and is timed on a random sample of the grid, off the line
@@ -17,8 +17,6 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.remove(str(Path(__file__).resolve().parent))  # this file is called dynamics, too
-
 import dynamics  # noqa: E402
 
 
