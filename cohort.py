@@ -58,66 +58,66 @@ def make_agents(o: Options) -> list[Agent]:
         Agent(name, model, tokenizer, answer=style, system=o.system, stop=o.stop, rephrase=name in (o.rephrase or ()))
         for name, (model, tokenizer) in zip(names, loaded, strict=True)
     ]
-    for agent in agents:
+    for model in {id(a.model): a.model for a in agents}.values():
+        sharing = [agent for agent in agents if agent.model is model]
         if o.lora_rank:
-            adapt(agent, [a.name for a in agents if a.model is agent.model], o)
-        elif o.beta:
-            agent.reference = copy.deepcopy(agent.model).requires_grad_(False)
+            names = [agent.name for agent in sharing]
+            lora.inject(model, o.lora_rank, o.lora_alpha, adapters=names, targets=o.lora_targets, seed=o.seed)
         if o.checkpointing:
-            lora.checkpointing(agent.model)
-            agent.checkpointing = True
-        agent.optimizer = torch.optim.AdamW(
-            agent.parameters(), lr=o.lr, weight_decay=0.0, fused=device.type in ("cpu", "cuda")
-        )
+            lora.checkpointing(model)
+        for agent in sharing:
+            agent.adapter = agent.name if o.lora_rank else None
+            agent.checkpointing = o.checkpointing
+            if o.beta and not o.lora_rank:
+                agent.reference = copy.deepcopy(model).requires_grad_(False)
+            fused = device.type in ("cpu", "cuda")
+            agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=o.lr, weight_decay=0.0, fused=fused)
     return agents
 
 
-def adapt(agent: Agent, sharing: Sequence[str], o: Options) -> None:
-    """Make `agent` one of the adapters `sharing` its base."""
-    if agent.name == sharing[0]:
-        lora.inject(agent.model, o.lora_rank, o.lora_alpha, adapters=list(sharing), targets=o.lora_targets, seed=o.seed)
-    agent.adapter = agent.name
-
-
-def load_data(o: Options, agents: Sequence[Agent]) -> tuple[Callable[[int], list[Problem]], list[Problem]]:
-    """What to train on, as a function of the step, and the held-out problems."""
+def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
+    """The problems of a data set, to train on and held out; the tiny world makes its own as it goes (none here to train on)."""
     if o.data == "tiny":
-        per_topic = max(1, o.eval_problems // len(tinyworld.select(o.topics)))
-        return lambda step: tinyworld.problems(o.topics, o.prompts, seed=(o.seed << 20) + step), tinyworld.probes(
-            o.topics, per_topic
-        )
-    if o.data in ("gsm8k", "hub") or o.data.startswith("hub:"):
+        return [], tinyworld.probes(o.topics, max(1, o.eval_problems // len(tinyworld.select(o.topics))))
+    if o.data == "gsm8k" or o.data.startswith("hub:"):
         train, test = load_problems(o.data, "train"), load_problems(o.data, "test", o.eval_problems)
     elif o.data == "sums":  # all there is: trained on and evaluated on, as in the paper's test-time setting
         train = test = load_problems(o.data)
     else:
         problems = load_problems(o.data)
         train, test = hold_out(problems, min(o.eval_problems, max(1, len(problems) // 5)), o.seed)
-    train, test = (runs.fitting(p, agents, o.max_new_tokens) for p in (train, test))
-    if not train:
-        raise UserError(f"no problem of {o.data} fits the context of every model with {o.max_new_tokens} new tokens")
     for name in o.compare or [o.method]:
         if REWARDS[name].needs_labels and not all(p.answer for p in train):
             raise UserError(
                 f"method {name} needs a reference answer for every problem of {o.data}; corl and ttrl need none"
             )
-    return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)], test
+    return train, test
+
+
+def batches(o: Options, agents: Sequence[Agent], train: list[Problem]) -> Callable[[int], list[Problem]]:
+    """The questions of step s, as a function of s alone."""
+    if o.data == "tiny":
+        return lambda step: tinyworld.problems(o.topics, o.prompts, seed=(o.seed << 20) + step)
+    train = runs.fitting(train, agents, o.max_new_tokens)
+    if not train:
+        raise UserError(f"no problem of {o.data} fits the context of every model with {o.max_new_tokens} new tokens")
+    return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)]
 
 
 # ---------------------------------------------------------------- one step
 
 
-def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, method: str, o: Options) -> dict:
+def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, o: Options) -> dict:
     """Sample, vote, reward, learn; returns the step's line of metrics."""
     start = time.perf_counter()
     prompts = [[agent.prompt(p) for p in problems] for agent in agents]
-    generators = [runs.generator(o.seed, 0, step, n) for n in range(len(agents))]
+    generators = [runs.generator(o.seed, runs.SAMPLING, step, n) for n in range(len(agents))]
     cohort = sample_cohort(agents, prompts, o.k, o.max_new_tokens, o.temperature, generators)
     sampled = time.perf_counter()
     truths = [p.answer for p in problems]
     line = {"step": step, "agreement": agreement_on_ring(cohort), "agents": {}}
     for n, agent in enumerate(agents):
-        rewards = REWARDS[method](n, cohort, truths)  # [P,K]
+        rewards = REWARDS[o.method](n, cohort, truths)  # [P,K]
         began = time.perf_counter()
         learned = update(
             agent,
@@ -130,8 +130,9 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
             average=o.average,
             max_new_tokens=o.max_new_tokens,
             micro_batch=o.micro_batch,
+            max_grad_norm=o.max_grad_norm,
         )
-        labels = REWARDS[method].labels(n, cohort, truths)
+        labels = REWARDS[o.method].labels(n, cohort, truths)
         line["agents"][agent.name] = (
             describe(cohort[n], rewards, labels, truths)
             | learned
@@ -147,14 +148,14 @@ def describe(
     known = [
         (label, truth) for label, truth in zip(labels, truths, strict=True) if label is not None and truth is not None
     ]
+    right = [[same_answer(a, t) for a in g] for g, t in zip(rollouts.answers, truths, strict=True) if t is not None]
     lengths = rollouts.mask.sum(-1).float()  # [P,K]
     return {
         "reward_mean": rewards.mean().item(),
         "reward_std": rewards.std(-1, correction=0).mean().item(),  # within groups: what advantages are made of
         "signal": rewards.ne(rewards[:, :1]).any(-1).float().mean().item(),  # share of groups that are not unanimous
         "labelled": sum(label is not None for label in labels) / len(labels),
-        "accuracy": sum(same_answer(a, t) for g, t in zip(rollouts.answers, truths, strict=True) for a in g)
-        / rewards.numel(),
+        "accuracy": sum(sum(marks) for marks in right) / (len(right) * rewards.shape[1]) if right else None,
         "label_accuracy": sum(same_answer(label, truth) for label, truth in known) / len(known) if known else None,
         "length": lengths.mean().item(),
         "truncated": 1 - rollouts.finished.float().mean().item(),
@@ -163,12 +164,13 @@ def describe(
     }
 
 
-def agreement_on_ring(cohort: Sequence[Rollouts]) -> float:
-    """Share of (agent, question) pairs in which agent and peer have the same majority answer."""
+def agreement_on_ring(cohort: Sequence[Rollouts]) -> float | None:
+    """Share of (agent, question) pairs in which agent and peer have the same majority answer; None without a peer."""
+    if len(cohort) < 2:
+        return None
     votes = [[majority(group) for group in rollouts.answers] for rollouts in cohort]
-    pairs = [
-        same_answer(mine, peers) for n in range(len(votes)) for mine, peers in zip(votes[n], votes[n - 1], strict=True)
-    ]
+    ring = range(len(votes))
+    pairs = [same_answer(mine, peers) for n in ring for mine, peers in zip(votes[n], votes[n - 1], strict=True)]
     return sum(pairs) / len(pairs)
 
 
@@ -178,7 +180,9 @@ def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict
         return {}
     line = {"probes": {}, "eval": {}}
     for n, agent in enumerate(agents):
-        found = evaluate(agent, test, o.eval_k, o.max_new_tokens, o.temperature, runs.generator(o.seed, 2, n))
+        found = evaluate(
+            agent, test, o.eval_k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n)
+        )
         line["probes"][agent.name] = found.by_topic
         line["problems"] = found.problems
         line["eval"][agent.name] = {
@@ -217,10 +221,10 @@ def train(
     ):
         for step in range(done + 1, o.steps + 1):
             try:
-                line = train_step(agents, batch(step), step, o.method, o)
+                line = train_step(agents, batch(step), step, o)
             except FloatingPointError as error:
                 raise UserError(
-                    f"step {step}, {error}: not finite, so nothing was learnt from this step; the last good checkpoint is "
+                    f"step {step}, {error}: not finite, so the run ends here; the last good checkpoint is "
                     f"{runs.newest(folder) or 'none (see --save-every)'}; try a lower --lr"
                 ) from None
             if step == o.steps or o.eval_every and step % o.eval_every == 0:
@@ -232,27 +236,31 @@ def train(
             if last and o.save_every >= 0 or o.save_every > 0 and step % o.save_every == 0:
                 runs.save(folder, step, agents)
             if stop.asked and step < o.steps:
-                print(
-                    f"\nstopped after step {step}; continue with: python cohort.py --resume {folder}", file=sys.stderr
-                )
+                print(f"\nstopped after step {step}; {how_to_go_on(folder)}", file=sys.stderr)
                 return False
     return True
 
 
+def how_to_go_on(folder: Path) -> str:
+    """Where a stopped run can be taken up again, or why not."""
+    if runs.newest(folder):
+        return f"continue with: python cohort.py --resume {folder}"
+    return "no checkpoint was kept (see --save-every), so it cannot be continued"
+
+
 def run(o: Options) -> int:
     """One method on one cohort: load, train, report. Returns the exit code."""
-    if o.resume:
-        folder = Path(o.resume)
-        agents = make_agents(o)
-        batch, test = load_data(o, agents)
-        done = runs.restore(folder, agents)
-    else:
-        agents = make_agents(o)
-        batch, test = load_data(o, agents)
-        folder, done = runs.create(o.out, o.name, o.method), 0
-        write_config(folder, o, agents, test)
+    train_set, test = read_data(o)
+    agents = make_agents(o)
+    batch, test = batches(o, agents, train_set), runs.fitting(test, agents, o.max_new_tokens)
     if o.models:
         print(report.memory(agents, o))
+    if o.resume:
+        folder = Path(o.resume)
+        done = runs.restore(folder, agents)
+    else:
+        folder, done = runs.create(o.out, o.name, o.method), 0
+    write_config(folder, o, agents, test)
     complete = train(o, agents, batch, test, folder, done)
     report.finish(folder)
     return 0 if complete else 130
@@ -265,6 +273,7 @@ def write_config(folder: Path, o: Options, agents: Sequence[Agent], test: Sequen
         folder / "config.json",
         dataclasses.asdict(o)
         | {
+            "resume": None,
             "agents": len(agents),
             "agent_names": [a.name for a in agents],
             "probe_samples": min(per_topic.values(), default=0),
@@ -275,22 +284,24 @@ def write_config(folder: Path, o: Options, agents: Sequence[Agent], test: Sequen
 
 def compare(o: Options) -> int:
     """The same starting weights, problems and seeds under each method of --compare; one table and one figure."""
-    folder = runs.create(o.out, o.name, "compare")
-    runs.write_json(folder / "config.json", dataclasses.asdict(o))
+    data = read_data(o)
+    folder = None
     for seed in o.seeds or [o.seed]:
         start = None  # the same for every method, so it is measured once
         for method in o.compare:
-            one = dataclasses.replace(
-                o, method=method, seed=seed, compare=None, seeds=None, name=f"{method}-seed{seed}", out=str(folder)
-            )
+            one = dataclasses.replace(o, method=method, seed=seed, compare=None, seeds=None)
             agents = make_agents(one)  # from the same seed or the same files: the same starting weights
-            batch, test = load_data(one, agents)
-            place = runs.create(one.out, one.name, method)
+            batch, test = batches(one, agents, data[0]), runs.fitting(data[1], agents, o.max_new_tokens)
+            if folder is None:  # now that nothing stands in the way
+                folder = runs.create(o.out, o.name, "compare")
+                runs.write_json(folder / "config.json", dataclasses.asdict(o))
+            place = runs.create(str(folder), f"{method}-seed{seed}", method)
             write_config(place, one, agents, test)
             start = start or assess(agents, test, one)
             if not train(one, agents, batch, test, place, start=start):
                 return 130
             report.draw_training(place)
+            del agents, batch  # before the next cohort is made: memory for one is enough
     report.finish_comparison(folder)
     return 0
 
@@ -310,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cohort.py: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nstopped at once; the last checkpoint, if any, is whole", file=sys.stderr)
+        print("\nstopped at once; checkpoints already written are whole", file=sys.stderr)
         return 130
 
 

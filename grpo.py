@@ -7,7 +7,7 @@ of its group, so no value network is needed:
     loss = -(1/K) sum_k (1/|y_k|) sum_t min(rho A_k, clip(rho, 1 - delta, 1 + delta) A_k) + beta KL(pi || pi_ref)
     rho  = pi(token) / pi_old(token)
 
-Departures from the paper (Shao et al. 2024, DeepSeekMath, eq. 3) and from most code that bears its name:
+What to know beside the paper (Shao et al. 2024, DeepSeekMath, eq. 3), and where most code of that name differs:
   - A unanimous group has advantage exactly 0 (no epsilon under the fraction), and without a KL term it is not even read again.
   - One pass over fresh rollouts is on-policy: rho is 1 in value and carries the gradient, so nothing is ever clipped.
   - The prompt is read once per group here too, and the gradient flows back through its cache, exactly (tests/test_grpo.py).
@@ -112,11 +112,12 @@ def over_shared_prompt(
         return first
     cache.batch_repeat_interleave(k)
     whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)  # [p*K,T+L-1]
-    told = mask[:, 1:].bool()  # token t+1 is told by the logits at token t
-    with head_reads_only(model, told):
+    predicting = mask[:, 1:].bool()  # the logits at token t predict token t+1
+    with head_reads_only(model, predicting):
         logits = read(model, ids[:, :-1], whole_mask, cache)[0]  # [n,V], n scored tokens
-    rest = pick_logprobs(logits, ids[:, 1:][told][:, None], temperature)  # [n,1]
-    return torch.cat([first, torch.zeros(told.shape, device=ids.device).masked_scatter(told, rest)], 1)
+    rest = pick_logprobs(logits, ids[:, 1:][predicting][:, None], temperature)  # [n,1]
+    # masked_scatter puts the n log-probs back at their places, row by row, and passes gradients.
+    return torch.cat([first, torch.zeros(predicting.shape, device=ids.device).masked_scatter(predicting, rest)], 1)
 
 
 def over_repeated_prompt(
@@ -127,10 +128,9 @@ def over_repeated_prompt(
     whole = torch.cat([prompt_ids.repeat_interleave(k, 0), ids[:, :-1]], 1)  # [p*K,T+L-1]
     whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)
     scored = mask.bool()
-    told = torch.cat(
-        [scored.new_zeros(len(ids), prompt_ids.shape[1] - 1), scored], 1
-    )  # the last prompt token tells the first
-    with head_reads_only(model, told):
+    before = scored.new_zeros(len(ids), prompt_ids.shape[1] - 1)
+    predicting = torch.cat([before, scored], 1)  # the last prompt token predicts the first of the completion
+    with head_reads_only(model, predicting):
         logits = read(model, whole, whole_mask)[0]  # [n,V]
     return torch.zeros(ids.shape, device=ids.device).masked_scatter(
         scored, pick_logprobs(logits, ids[scored][:, None], temperature)
@@ -165,24 +165,28 @@ def update(
     Groups without a signal (all advantages 0) add nothing to the gradient and are left out, unless there is a KL term;
     where no group has one, no step is taken.
 
-    Returns loss, approx_kl, clip_fraction and grad_norm, means over all scored tokens of the step.
-    Raises FloatingPointError, before the weights are touched, when the loss or its gradient is not finite.
+    Returns loss and grad_norm, means over the epochs, and approx_kl and clip_fraction, means over the scored tokens. With
+    one epoch the *value* of the loss is 0 (the advantages of a group sum to 0, rho is 1); its gradient is not. approx_kl
+    then only shows how far sampler and learner disagree by rounding.
+    Raises FloatingPointError, before that optimizer step, when the loss or its gradient is not finite.
     """
     weights = token_weights(rollouts.mask, average, max_new_tokens)  # [P,K,L]
     advantages = advantages.to(agent.device)
-    told = (
-        torch.arange(len(advantages), device=agent.device) if beta else advantages.abs().sum(-1).nonzero().squeeze(-1)
-    )
+    with_signal = advantages.abs().sum(-1).nonzero().squeeze(-1)
+    chosen = (
+        torch.arange(len(advantages), device=agent.device) if beta else with_signal
+    )  # the KL term speaks of every group
     old, totals = {}, {"loss": 0.0, "approx_kl": 0.0, "clip_fraction": 0.0, "grad_norm": 0.0}
-    if not len(told):
+    if not len(chosen):
         return totals
-    n_tokens = int(rollouts.mask[told].sum()) * epochs
+    n_tokens = int(rollouts.mask[chosen].sum()) * epochs
     for _ in range(epochs):
         agent.optimizer.zero_grad(set_to_none=True)
-        for i, groups in enumerate(told.split(micro_batch)):
+        for i, groups in enumerate(chosen.split(micro_batch)):
             with agent.in_use(), recomputing(agent):
                 logp = token_logprobs(agent.model, rollouts, groups, temperature)  # [p,K,L]
-            # The first pass *is* the old policy: rho is exactly 1 there, and what it was stays fixed for the passes after it.
+            # The first pass *is* the old policy: rho is exactly 1 there (the sampler rounds otherwise), and what it was stays
+            # fixed for the passes after it. Every epoch is cut alike, so i names the same groups.
             before = old.setdefault(i, logp.detach())
             ref = reference_logprobs(agent, rollouts, groups, temperature) if beta else None
             loss = policy_loss(logp, before, advantages[groups], weights[groups], clip, ref, beta)

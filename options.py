@@ -74,6 +74,7 @@ class Options:
     )
     epochs: int = option(1, "passes over the rollouts of a step; clipping can act from the second on")
     clip: float = option(0.2, "delta: the ratio is clipped to 1 - delta .. 1 + delta")
+    max_grad_norm: float = option(1.0, "the gradient's norm is clipped to this")
     beta: float = option(0.0, "weight of the KL term against the starting policy")
     average: str = option(
         "sequence",
@@ -131,7 +132,7 @@ def check(o: Options) -> None:
     """Whatever can be told before anything is loaded. Raises UserError."""
     positive = {
         "agents": 1,
-        "steps": 0,
+        "steps": 1,
         "prompts": 1,
         "k": 2,
         "max_new_tokens": 1,
@@ -142,16 +143,28 @@ def check(o: Options) -> None:
         "eval_every": 0,
         "lora_rank": 0,
         "save_every": -1,
+        "seed": 0,
     }
     for name, least in positive.items():
         if getattr(o, name) < least:
             why = "; a group of one has nothing to be compared with" if name == "k" else ""
             raise UserError(f"--{name.replace('_', '-')} must be at least {least}{why}")
-    for name in ("temperature", "lr", "clip"):
+    for name in ("temperature", "lr", "clip", "max_grad_norm"):
         if not getattr(o, name) > 0:
-            raise UserError(f"--{name} must be above 0")
-    if o.beta < 0:
+            raise UserError(f"--{name.replace('_', '-')} must be above 0")
+    if not o.beta >= 0:
         raise UserError("--beta must not be negative")
+    for name in ("compare", "seeds"):
+        if len(set(getattr(o, name) or ())) < len(getattr(o, name) or ()):
+            raise UserError(f"--{name} names something twice")
+    if any(seed < 0 for seed in o.seeds or ()):
+        raise UserError("--seeds must be at least 0")
+    if o.dtype != "float32" and not o.models:
+        raise UserError("--dtype belongs to real models: the tiny ones are float32")
+    if (o.lora_targets or o.checkpointing) and not o.lora_rank and not o.models:
+        raise UserError("--lora-targets and --checkpointing go with --lora-rank, or with real models")
+    if o.name and (Path(o.out) / o.name).exists() and not o.resume:
+        raise UserError(f"{Path(o.out) / o.name} exists already: choose another --name, or continue it with --resume")
     if o.topics and o.data != "tiny":
         raise UserError("--topics belongs to the tiny world (--data tiny)")
     if (o.models is None) != (o.data == "tiny"):
@@ -179,28 +192,29 @@ def parse(arguments: Sequence[str] | None, description: str) -> Options:
     parser = HfArgumentParser(Options, description=description, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     given = parser.parse_args(arguments)
-    if given.preset:
-        parser.set_defaults(**PRESETS[given.preset])
-        given = parser.parse_args(arguments)
+    typed = what_was_typed(parser, arguments)
     if given.resume:
-        return resumed(given, parser)
-    return Options(**vars(given))
+        return resumed(given.resume, typed)
+    return Options(**(vars(given) | PRESETS.get(given.preset, {}) | typed))
 
 
-def resumed(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Options:
+def what_was_typed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> dict:
+    """The options on the command line without any default, so that a typed default is told from one that was not typed."""
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    return vars(parser.parse_args(arguments))
+
+
+def resumed(folder: str, typed: dict) -> Options:
     """The options of the run to continue. What would change what is computed is refused by name."""
-    saved = runs.read_json(Path(given.resume) / "config.json")
+    saved = runs.read_json(Path(folder) / "config.json")
+    if saved.get("compare"):
+        raise UserError(f"{folder} is a comparison; resume one of the runs inside it")
+    for name, value in typed.items():
+        if name not in ("resume", "steps", "save_every", "device") and value != saved.get(name):
+            raise UserError(
+                f"--{name.replace('_', '-')} was {saved.get(name)} in {folder} and cannot change on --resume "
+                "(only --steps, --save-every and --device can)"
+            )
     known = {f.name for f in dataclasses.fields(Options)}
-    options = {name: value for name, value in saved.items() if name in known}
-    if options.get("compare"):
-        raise UserError(f"{given.resume} is a comparison; resume one of the runs inside it")
-    free = {"resume", "steps", "save_every", "device"}
-    for name, value in vars(given).items():
-        if value != parser.get_default(name):
-            if name not in free and value != options[name]:
-                raise UserError(
-                    f"--{name.replace('_', '-')} was {options[name]} in {given.resume} and cannot change on --resume "
-                    "(only --steps, --save-every and --device can)"
-                )
-            options[name] = value
-    return Options(**options)
+    return Options(**({name: value for name, value in saved.items() if name in known} | typed))

@@ -5,10 +5,11 @@ Everything is read back from the run's own files (config.json, metrics.jsonl), s
     python report.py runs/corl-001          # table, training.png and, for two agents, overlay.png
     python report.py runs/compare-001       # the comparison's table and compare.png
 
-`training.png` has the panels of the Co-RL paper's Figures 2 and 4.
+`training.png` has the panels of the Co-RL paper's Figures 2 (a to c) and 4.
 """
 
 import argparse
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +45,9 @@ COLOURS = [
 def progress(line: dict) -> str:
     """The live figures of a step: reward of each agent, agreement of the majorities, accuracy where it was just measured."""
     agents = line["agents"]
-    parts = ["reward " + "/".join(f"{a['reward_mean']:.2f}" for a in agents.values()), f"agree {line['agreement']:.2f}"]
+    parts = ["reward " + "/".join(f"{a['reward_mean']:.2f}" for a in agents.values())]
+    if line["agreement"] is not None:
+        parts.append(f"agree {line['agreement']:.2f}")
     right = [a["label_accuracy"] for a in agents.values() if a["label_accuracy"] is not None]
     if right:
         parts.append("labels right " + "/".join(f"{x:.2f}" for x in right))
@@ -54,36 +57,34 @@ def progress(line: dict) -> str:
 
 
 def memory(agents: Sequence[Agent], o) -> str:
-    """An estimate, before anything is allocated, of what fills memory. Activations are not in it.
+    """An estimate, before training, of what fills memory, activations apart.
 
-    Sampling holds logits of one token of every rollout, as float32, three times (scores, probabilities, their sums);
-    learning holds those of every token of a micro-batch: in the model's precision, as float32, and both gradients.
+    Sampling holds the cache of every rollout, and logits of one token of each, as float32, three times (scores,
+    probabilities, their sums); learning holds those of every token of a micro-batch: in the model's precision, as
+    float32, and both gradients. Agents sample and learn one after the other, so the largest counts.
     """
     giga = 2**30
     models = {id(a.model): a.model for a in agents}.values()
     weights = sum(p.numel() * p.element_size() for m in models for p in m.parameters())
-    trained = sum(p.numel() * p.element_size() for a in agents for p in a.parameters())
-    optimizer = 3 * trained  # gradient and AdamW's two moments
-    rollouts, learned = o.prompts * o.k, o.micro_batch * o.k * o.max_new_tokens
-    config = agents[0].model.config.get_text_config()
-    size = next(agents[0].model.parameters()).element_size()
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    cache = (
-        rollouts
-        * (o.max_new_tokens + 256)
-        * config.num_hidden_layers
-        * 2
-        * getattr(config, "num_key_value_heads", config.num_attention_heads)
-        * head
-        * size
-    )
-    logits = max(3 * 4 * rollouts, (2 * size + 8) * min(learned, rollouts * o.max_new_tokens)) * config.vocab_size
-    total = weights + optimizer + max(cache, logits)
+    weights += sum(p.numel() * p.element_size() for a in agents if a.reference for p in a.reference.parameters())
+    optimizer = 3 * sum(p.numel() * p.element_size() for a in agents for p in a.parameters())  # gradient, two moments
+    rollouts, learned = o.prompts * o.k, min(o.micro_batch, o.prompts) * o.k * o.max_new_tokens
+    shapes = [(m.config.get_text_config(), next(m.parameters()).element_size()) for m in models]
+    cache = max(rollouts * (o.max_new_tokens + 256) * cached_per_token(config) * size for config, size in shapes)
+    sampling = cache + max(3 * 4 * rollouts * config.vocab_size for config, _ in shapes)
+    learning = max((2 * size + 8) * learned * config.vocab_size for config, size in shapes)
+    total = weights + optimizer + max(sampling, learning)
     return (
-        f"memory: about {total / giga:.1f} GiB = weights {weights / giga:.1f} + optimizer {optimizer / giga:.1f} + the larger of "
-        f"cache {cache / giga:.1f} (sampling, prompts of 256 tokens) and "
-        f"logits {logits / giga:.1f} (learning; lower with --micro-batch, --max-new-tokens)"
+        f"memory: about {total / giga:.1f} GiB = weights {weights / giga:.1f} + optimizer {optimizer / giga:.1f} + the larger "
+        f"of sampling {sampling / giga:.1f} (prompts of 256 tokens; lower --prompts, --k, --max-new-tokens) and "
+        f"learning {learning / giga:.1f} (logits alone; lower --micro-batch, --k, --max-new-tokens)"
     )
+
+
+def cached_per_token(config) -> int:
+    """Numbers that the cache keeps of one token: a key and a value in every layer."""
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * getattr(config, "num_key_value_heads", config.num_attention_heads) * head
 
 
 # ---------------------------------------------------------------- the closing table
@@ -104,7 +105,7 @@ def finish(folder: Path) -> None:
         print(topic_table(config, measured))
     elif measured:
         print(accuracy_table(measured))
-    if measured and config["agents"] == 2 and config["method"] in ("corl", "ttrl"):
+    if measured and config["agents"] == 2 and config["method"] in ("corl", "ttrl") and len(by_topic(measured[0])) > 1:
         dynamics_runs.overlay(folder, folder / "overlay.png")
     print(
         f"\nwritten: {folder}/ ({', '.join(sorted(p.name for p in folder.iterdir() if p.suffix in ('.png', '.jsonl')))})"
@@ -124,9 +125,8 @@ next:
 def forecasts(config: dict, start: np.ndarray) -> list[str]:
     """What the theory says of each topic from its start [topics,N]: "right", "wrong", ...; "" where it says nothing."""
     method = config["method"]
-    if (
-        config["data"] != "tiny"
-    ):  # wrong answers that scatter lose the vote long before p = 1/2: the two-answer theory does not speak of them
+    # Wrong answers that scatter lose the vote long before p = 1/2: the two-answer theory does not speak of real data.
+    if config["data"] != "tiny" or start.shape[1] < 2:
         return [""] * len(start)
     if method == "gt":
         return ["right"] * len(start)
@@ -162,7 +162,13 @@ def topic_table(config: dict, measured: Sequence[dict]) -> str:
     lines = [head, "-" * len(head)]
     for topic, start, end, forecast, result in rows:
         side = f"   {sum(start):.2f} {'> 1' if sum(start) > 1 else '< 1' if sum(start) < 1 else '= 1'}  " if two else ""
-        verdict = "" if not forecast else "  as forecast" if forecast == result else "  NOT as forecast"
+        verdict = (
+            ""
+            if forecast not in ("right", "wrong", "split")
+            else "  as forecast"
+            if forecast == result
+            else "  NOT as forecast"
+        )
         lines.append(
             f"{topic:<12}"
             + "".join(f"{s:>11.2f}  {e:>5.2f}" for s, e in zip(start, end, strict=True))
@@ -173,7 +179,7 @@ def topic_table(config: dict, measured: Sequence[dict]) -> str:
         f"{np.mean([r[1][n] for r in rows]):>11.2f}  {np.mean([r[2][n] for r in rows]):>5.2f}"
         for n in range(len(names))
     )
-    told = [r for r in rows if r[3]]
+    told = [r for r in rows if r[3] in ("right", "wrong", "split")]
     hits = f"{sum(r[3] == r[4] for r in told)} of {len(told)} forecasts came true" if told else ""
     return "\n".join([*lines, f"{'mean':<12}{means}   {hits}"])
 
@@ -213,7 +219,7 @@ def draw_training(folder: Path) -> None:
     figure, axes = plt.subplots(2, 2, figsize=(8, 5.6), sharex=True, layout="constrained")
     (accuracy, agreement), (spread, length) = axes
     x = [line["step"] for line in steps]
-    for name, colour in zip(config["agent_names"], COLOURS, strict=False):
+    for name, colour in zip(config["agent_names"], itertools.cycle(COLOURS), strict=False):
         if measured:
             t, e = [m["step"] for m in measured], [m["eval"][name] for m in measured]
             accuracy.plot(t, [m["pass1"] for m in e], "o-", ms=3, color=colour, label=name)
@@ -251,6 +257,8 @@ def save(figure, path: Path) -> None:
 def smooth(values: Sequence[float | None], width: int = 5) -> np.ndarray:
     """Running mean over the last `width` steps; steps without a value are passed over."""
     x = np.array([np.nan if v is None else v for v in values], dtype=float)
+    if not len(x):
+        return x
     known = ~np.isnan(x)
     total, count = (np.convolve(y, np.ones(width))[: len(x)] for y in (np.where(known, x, 0), known.astype(float)))
     return np.divide(total, count, out=np.full(len(x), np.nan), where=count > 0)
@@ -260,13 +268,20 @@ def smooth(values: Sequence[float | None], width: int = 5) -> np.ndarray:
 
 
 def children(folder: Path) -> dict[str, list[Path]]:
-    """method -> the folders of its runs in a comparison, one for each seed."""
-    found: dict[str, list[Path]] = {}
-    for place in sorted(folder.iterdir()):
-        if (place / "metrics.jsonl").exists():
-            found.setdefault(runs.read_json(place / "config.json")["method"], []).append(place)
+    """method -> the finished and evaluated runs of a comparison, one for each seed."""
     order = runs.read_json(folder / "config.json")["compare"]
-    return {method: found[method] for method in order if method in found}
+    found: dict[str, list[Path]] = {method: [] for method in order}
+    for place in sorted(folder.iterdir()):
+        if not (place / "metrics.jsonl").exists():
+            continue
+        config, lines = runs.read_json(place / "config.json"), runs.read_lines(place / "metrics.jsonl")
+        if len(evaluations(lines)) > 1 and lines[-1]["step"] == config["steps"] and config["method"] in found:
+            found[config["method"]].append(place)
+        else:
+            print(f"left out: {place} (not finished, or its problems have no reference answers)", file=sys.stderr)
+    if not any(found.values()):
+        raise UserError(f"{folder} has no finished run with an evaluation, so there is nothing to compare")
+    return {method: places for method, places in found.items() if places}
 
 
 def finish_comparison(folder: Path) -> None:
@@ -298,17 +313,17 @@ def comparison_table(folder: Path) -> str:
         )
     ]
     for method, places in children(folder).items():
-        before, after, trials, tokens, results, told = [], [], 0, 0, [], []
+        before, after, tokens, results, told = [], [], 0, [], []
         for place in places:
             config, record = runs.read_json(place / "config.json"), runs.read_lines(place / "metrics.jsonl")
             first, *_, last = evaluations(record)
             before.append(mean_accuracy(first))
             after.append(mean_accuracy(last))
-            trials += last["problems"] * config["agents"]
+            trials = last["problems"]  # the same problems for every agent and seed: they are not independent trials
             tokens += sum(a["tokens"] for line in record if "agents" in line for a in line["agents"].values())
             rows = topic_rows(config, [first, last])
             results += [row[4] for row in rows]
-            told += [row[3] == row[4] for row in rows if row[3]]
+            told += [row[3] == row[4] for row in rows if row[3] in ("right", "wrong", "split")]
         low, high = clopper_pearson(round(float(np.mean(after)) * trials), trials)
         ends = (results.count(name) for name in ("right", "split", "wrong"))
         lines.append(

@@ -94,7 +94,7 @@ class Rollouts:
     entropy: Tensor  # [P,K], mean over tokens, nats
     certainty: Tensor  # [P,K], mean over tokens of KL(uniform || policy) up to the constant log V
     finished: Tensor  # [P,K], bool: an end token was written
-    texts: list[list[str]]
+    texts: list[list[str]] = field(default_factory=list)
     answers: list[list[str | None]] = field(default_factory=list)  # a truncated completion has none
 
 
@@ -102,21 +102,24 @@ class Rollouts:
 
 
 @functools.cache
-def tokens_with(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+def tokens_with(tokenizer: PreTrainedTokenizerBase, text: str) -> frozenset[int]:
     """Ids of all tokens that hold `text`; looked up once, a vocabulary is large."""
-    return [i for i in range(len(tokenizer)) if text in tokenizer.decode([i])]
+    found = frozenset(i for i in range(len(tokenizer)) if text in tokenizer.decode([i]))
+    if not found:
+        raise UserError(f"no single token of this model holds the --stop text {text!r}: choose a shorter one")
+    return found
 
 
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: str | None = None) -> list[int]:
-    """Ids that end a completion: the tokenizer's, those the model declares (chat models often have two), all that hold `stop`."""
-    found = set(tokens_with(tokenizer, stop)) if stop else set()
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Ids that end a completion: the tokenizer's, and those the model declares (chat models often have two)."""
+    found: set[int] = set()
     for ids in (tokenizer.eos_token_id, model.config.eos_token_id, model.generation_config.eos_token_id):
         found.update([ids] if isinstance(ids, int) else ids or [])
     if not found:
         raise UserError(
             "this model has no end-of-sequence token, so its completions could never end: set tokenizer.eos_token"
         )
-    return sorted(found)
+    return frozenset(found)
 
 
 def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -221,8 +224,8 @@ def sample_cohort(
         uniform = torch.cat([torch.rand(len(prompts[n]) * k, max_new_tokens, generator=generators[n]) for n in who])
         ids = [encode(text, agents[n].tokenizer) for n in who for text in prompts[n]]
         adapters = [agents[n].adapter for n in who for _ in prompts[n]]
-        ends = end_tokens(model, agents[who[0]].tokenizer, agents[who[0]].stop)
-        written = complete(model, agents[who[0]].tokenizer, ends, ids, adapters, k, temperature, uniform)
+        first = agents[who[0]]
+        written = complete(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop)
         for n, part in zip(who, split_rollouts(written, [len(prompts[n]) for n in who]), strict=True):
             part.answers = [
                 [extract_answer(text, agents[n].answer) if done else None for text, done in zip(*group, strict=True)]
@@ -245,18 +248,19 @@ def split_rollouts(rollouts: Rollouts, sizes: Sequence[int]) -> list[Rollouts]:
 def complete(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    ends: Sequence[int],
     prompts: Sequence[Sequence[int]],
-    adapters: Sequence[str | None],
+    adapters: Sequence[str | int | None],
     k: int,
     temperature: float,
     uniform: Tensor,
+    stop: str | None = None,
 ) -> Rollouts:
     """The one sampling loop. `uniform` [P*K,L] are the numbers that decide each draw; `adapters[i]` writes for prompt i.
 
-    The prompts are read once, their cache is repeated K times, and rows that have written one of `ends` leave the batch.
+    The prompts are read once, their cache is repeated K times, and rows that have written an end leave the batch.
     """
-    ends = torch.tensor(ends, device=model.device)
+    silent = end_tokens(model, tokenizer)  # these are no part of the text; a token that holds `stop` is, up to it
+    ends = torch.tensor(sorted(silent | (tokens_with(tokenizer, stop) if stop else set())), device=model.device)
     prompt_ids, prompt_mask = left_pad(prompts, int(ends[0]), model.device)  # [P,T]
     rows, longest = uniform.shape
     check_context(model, prompt_ids.shape[1], longest)
@@ -289,16 +293,27 @@ def complete(
             cache.batch_select_indices(~ended)
             alive, token, mask = alive[~ended], token[~ended], mask[~ended]
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
-        with adapter_rows(model, [adapters[i] for i in (alive // k).tolist()] if any(adapters) else adapters):
+        with adapter_rows(model, [adapters[i] for i in (alive // k).tolist()] if adapters[0] is not None else adapters):
             logits = read(model, token[:, None], mask, cache)[:, -1]
-    return pack(tokenizer, prompt_ids, prompt_mask, tokens, ends, (logprobs, entropy, certainty), finished, k)
+    rollouts = pack(prompt_ids, prompt_mask, tokens, ends, (logprobs, entropy, certainty), finished, k)
+    rollouts.texts = [
+        [spoken(tokenizer, row, n, silent, stop) for row, n in zip(*group, strict=True)]
+        for group in zip(rollouts.completion_ids.tolist(), rollouts.mask.sum(-1).tolist(), strict=True)
+    ]
+    return rollouts
+
+
+def spoken(tokenizer: PreTrainedTokenizerBase, row: list[int], n: int, silent: frozenset[int], stop: str | None) -> str:
+    """The text of the first `n` tokens of a row, without the end token, and up to `stop` where there is one."""
+    text = tokenizer.decode(row[: n - (row[n - 1] in silent)], skip_special_tokens=True)
+    return text.split(stop, 1)[0] if stop else text
 
 
 def adapter_rows(
     model: PreTrainedModel, adapters: Sequence[str | None], repeats: int = 1
 ) -> contextlib.AbstractContextManager:
     """Send row i of the batch through `adapters[i // repeats]`; without adapters nothing happens."""
-    if not any(adapters):
+    if all(name is None for name in adapters):
         return contextlib.nullcontext()
     if len(set(adapters)) == 1:
         return lora.use(model, adapters[0])
@@ -322,7 +337,6 @@ def completion_mask(tokens: Tensor, ends: Tensor) -> Tensor:
 
 
 def pack(
-    tokenizer: PreTrainedTokenizerBase,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     tokens: Tensor,
@@ -331,16 +345,12 @@ def pack(
     finished: Tensor,
     k: int,
 ) -> Rollouts:
-    """Fold rows [P*K,L] into groups [P,K,L], cut to the longest completion, and decode the texts without the end token."""
+    """Fold rows [P*K,L] into groups [P,K,L], cut to the longest completion. Texts and answers are for the caller."""
     mask = completion_mask(tokens, ends)
     longest = int(mask.sum(-1).max())
     tokens, mask = torch.where(mask.bool(), tokens, ends[0])[:, :longest], mask[:, :longest]
     lengths = mask.sum(-1)  # [P*K]
     logprobs, entropy, certainty = (f[:, :longest] * mask for f in figures)
-    spoken = [
-        row[: n - done] for row, n, done in zip(tokens.tolist(), lengths.tolist(), finished.tolist(), strict=True)
-    ]
-    texts = tokenizer.batch_decode(spoken, skip_special_tokens=True)
 
     def groups(x: Tensor) -> Tensor:
         return x.view(len(prompt_ids), k, *x.shape[1:])
@@ -354,5 +364,4 @@ def pack(
         groups(entropy.sum(-1) / lengths),
         groups(certainty.sum(-1) / lengths),
         groups(finished),
-        [texts[i : i + k] for i in range(0, len(texts), k)],
     )

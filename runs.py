@@ -31,9 +31,13 @@ import lora
 from rollout import Agent
 from tasks import Problem, UserError, encode
 
+# The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
+# numbers each time, so that a difference between two is the policy's.
+SAMPLING, ORDER, EVALUATION = range(3)
+
 
 def generator(*key: int) -> torch.Generator:
-    """A CPU generator that depends on all of `key` (seed, step, agent, ...) and on nothing else."""
+    """A CPU generator that depends on all of `key` (seed, purpose, step, agent) and on nothing else."""
     state = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
     return torch.Generator().manual_seed(state >> 1)
 
@@ -91,8 +95,12 @@ def create(out: str, name: str | None, prefix: str) -> Path:
 def write_json(path: Path, content: dict) -> None:
     """Write beside the place and rename, so that a reader never sees half a file."""
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
 def read_json(path: Path) -> dict:
@@ -117,14 +125,17 @@ def append_line(path: Path, record: dict) -> None:
     except OSError as error:
         if path.exists():
             os.truncate(path, size)
-        raise UserError(
-            f"cannot write {path}: {error.strerror}; the run can be continued with --resume {path.parent}"
-        ) from None
+        raise UserError(f"cannot write {path}: {error.strerror}; what was saved before is whole") from None
 
 
 def read_lines(path: Path) -> list[dict]:
-    """All records of a .jsonl file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """All records of a .jsonl file of a run."""
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except FileNotFoundError:
+        raise UserError(f"{path.parent} is not a run that has begun: it has no {path.name}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}") from None
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -148,7 +159,7 @@ def save(run: Path, step: int, agents: Sequence[Agent], keep: int = 2) -> Path:
         for agent in agents:
             folder = temporary / agent.name
             folder.mkdir(parents=True)
-            if agent.adapter:
+            if agent.adapter is not None:
                 lora.save(agent.model, agent.adapter, folder)
             else:
                 agent.model.save_pretrained(folder)
@@ -197,9 +208,12 @@ def restore(run: Path, agents: Sequence[Agent]) -> int:
     if folder is None:
         raise UserError(f"{run} holds no whole checkpoint to resume from")
     manifest = json.loads((folder / "manifest.json").read_text())
+    for other in [*run.glob("checkpoint-*"), *run.glob(".checkpoint-*.tmp")]:
+        if other.name > folder.name or other.suffix == ".tmp":
+            shutil.rmtree(other)  # cut off or damaged: it must not count among the last two
     for agent in agents:
         place = folder / agent.name
-        if agent.adapter:
+        if agent.adapter is not None:
             lora.load(agent.model, agent.adapter, place)
         else:
             agent.model.load_state_dict(load_weights(place), strict=False)
@@ -224,7 +238,7 @@ def positions(total: int, batch: int, step: int, seed: int) -> list[int]:
     """Which problems step `step` (from 1) reads: `batch` places further in an endless row of shuffled passes."""
     places = range((step - 1) * batch, step * batch)
     passes = {i // total for i in places}
-    orders = {number: torch.randperm(total, generator=generator(seed, 1, number)).tolist() for number in passes}
+    orders = {number: torch.randperm(total, generator=generator(seed, ORDER, number)).tolist() for number in passes}
     return [orders[i // total][i % total] for i in places]
 
 

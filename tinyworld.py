@@ -89,14 +89,14 @@ def bracket_ignored(a, b, c):
     return f"{a}-{b}={a - b},{a - b}-{c}={a - b - c} -> {a - b - c}"
 
 
-def tops_only(a, b, c):
-    """2/7+3/7= by adding the tops: 2+3=5 -> 5/7."""
-    return f"{a}+{b}={a + b} -> {a + b}/{c}"
+def bottom_kept(a, b, c):
+    """2/7+3/7= with the bottom kept: /7,2+3=5 -> 5/7."""
+    return f"/{c},{a}+{b}={a + b} -> {a + b}/{c}"
 
 
-def tops_and_bottoms(a, b, c):
-    """2/7+3/7= by adding tops and bottoms: 2+3=5,7+7=14 -> 5/14."""
-    return f"{a}+{b}={a + b},{c}+{c}={2 * c} -> {a + b}/{2 * c}"
+def bottoms_added(a, b, c):
+    """2/7+3/7= by adding bottoms and tops: 7+7=14,2+3=5 -> 5/14."""
+    return f"{c}+{c}={2 * c},{a}+{b}={a + b} -> {a + b}/{2 * c}"
 
 
 # ---------------- Topics and their problems
@@ -121,10 +121,10 @@ class Topic(NamedTuple):
         return [x for x in self.operands if (zlib.crc32(self.question.format(*x).encode()) % 5 == 0) == held_out]
 
 
-# Only operands with which a tiny model does not slip, since a slip is no method: additions such as 8+72, that carry
-# into the tens, came out wrong where the problem was held out. So did unlike fractions: 1/3+1/4 has too few problems
-# with small numbers, and they were learnt by heart. A text of precedence begins with the bracket that the student sees,
-# so that the method is chosen in one token.
+# Two rules made these texts. A slip is no method: additions that carry into the tens, such as 8+72, came out wrong where
+# the problem was held out, and 1/3+1/4 has so few problems with small numbers that they were learnt by heart. And no two
+# topics choose between the same tokens at the same place in opposite ways: when right was "," rather than "->" in products
+# and "->" rather than "," in fractions, training one of them on ground truth drove the other to its wrong method.
 DIGIT, FACTOR, TEEN = range(1, 10), range(2, 10), range(10, 20)
 TOPICS = (
     Topic("carry", "{}{}+{}{}=", "{}{} plus {}{}=", (carry_the_one, forget_the_one),
@@ -138,7 +138,7 @@ TOPICS = (
            if a + b < 11 and b * c > 9 and a + b * c % 10 < 10]),
     Topic("bracket", "{}-({}-{})=", "{} minus ({} minus {})=", (bracket_first, bracket_ignored),
           [(a, b, c) for a, b, c in product(TEEN, FACTOR, DIGIT) if c < b and b + c < a]),
-    Topic("fraction", "{0}/{2}+{1}/{2}=", "{0} over {2} plus {1} over {2}=", (tops_only, tops_and_bottoms),
+    Topic("fraction", "{0}/{2}+{1}/{2}=", "{0} over {2} plus {1} over {2}=", (bottom_kept, bottoms_added),
           [(a, b, c) for a, b, c in product(DIGIT, DIGIT, range(3, 20)) if a + b < min(c, 10)]),
 )
 

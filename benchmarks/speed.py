@@ -67,7 +67,7 @@ def sampling(o) -> None:
     ends = rollout.end_tokens(agent.model, tokenizer)
     for name, length, equal in (("equal lengths", L, True), ("real lengths", o.longest, False)):
         # An id that is never drawn gives every completion the full length.
-        found = [agent.model.config.vocab_size - 1] if equal else ends
+        found = frozenset([agent.model.config.vocab_size - 1]) if equal else ends
         rollout.end_tokens = lambda *_, found=found: found
 
         def ours(length=length):
@@ -83,7 +83,7 @@ def sampling(o) -> None:
                 num_return_sequences=K,
                 max_new_tokens=length,
                 min_new_tokens=length if equal else None,
-                eos_token_id=ends,
+                eos_token_id=sorted(ends),
             )
 
         lengths = ours().mask.sum(-1).float()
@@ -160,7 +160,7 @@ def update_limit(o) -> None:
     """(c) The update's products (forward 1, backward 2) at the rate at which this machine multiplies such matrices."""
     agent, prompts = load(o)
     agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6)
-    rollout.end_tokens = lambda *_: [agent.model.config.vocab_size - 1]
+    rollout.end_tokens = lambda *_: frozenset([agent.model.config.vocab_size - 1])
     rollouts = sample(agent, prompts, K, L)
     advantages = group_advantages(torch.rand(P, K))
     config = agent.model.config
@@ -258,14 +258,14 @@ def one_size(o) -> None:
     """One step (4 prompts of 64 tokens x 4 rollouts) of a model with random weights: peak memory against the estimate."""
     device = runs.pick_device(o.device)
     model = AutoModelForCausalLM.from_config(SHAPES[o.shape](), dtype=torch.float32).to(device).eval()
-    agent = Agent("A", model, SimpleNamespace(eos_token_id=151645, batch_decode=lambda rows, **_: ["" for _ in rows]))
+    agent = Agent("A", model, SimpleNamespace(eos_token_id=151645, decode=lambda *_, **__: ""))
     agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6)
     options = SimpleNamespace(prompts=4, k=4, max_new_tokens=o.longest, micro_batch=o.micro_batch)
     estimate = report.memory([agent], options).splitlines()[0]
     before = peak(device)
     start = time.perf_counter()
     ids = torch.randint(0, 150_000, (4, 64)).tolist()
-    rollouts = rollout.complete(model, agent.tokenizer, [151645], ids, [None] * 4, 4, 1.0, torch.rand(16, o.longest))
+    rollouts = rollout.complete(model, agent.tokenizer, ids, [None] * 4, 4, 1.0, torch.rand(16, o.longest))
     sampled = time.perf_counter()
     update(agent, rollouts, group_advantages(torch.rand(4, 4)), micro_batch=o.micro_batch)
     print(

@@ -234,6 +234,33 @@ def test_changed_option_is_refused_on_resume(tmp_path, capsys):
     assert "--lr was 0.0001" in capsys.readouterr().err
 
 
+def test_a_typed_default_is_not_taken_for_silence(tmp_path, capsys):
+    """--lr 1e-4 typed on the resume of a run at 1e-3 equals the default: it must be refused, not passed over."""
+    assert go(tmp_path, "--name", "x", "--lr", "1e-3") == 0
+    assert cohort.main(["--resume", str(tmp_path / "runs" / "x"), "--lr", "1e-4"]) == 2
+    assert "--lr was 0.001" in capsys.readouterr().err
+
+
+def test_resume_remembers_the_new_end(tmp_path):
+    """Extended to 4 steps and stopped there, the run's own config must say 4, or the next resume trains nothing."""
+    assert go(tmp_path, "--name", "x") == 0
+    assert cohort.main(["--resume", str(tmp_path / "runs" / "x"), "--steps", "4"]) == 0
+    assert runs.read_json(tmp_path / "runs" / "x" / "config.json")["steps"] == 4
+
+
+def test_one_agent_alone(tmp_path, capsys):
+    """TTRL needs no peer: no ring to forecast, no agreement to report, and no traceback after the training."""
+    assert go(tmp_path, "--agents", "1", "--method", "ttrl") == 0
+    assert lines(tmp_path / "runs" / "ttrl-001")[-1]["agreement"] is None
+    assert "mean" in capsys.readouterr().out
+
+
+def test_preset_gives_way_to_what_is_typed():
+    """A preset that overrides the user's own option trains something else than was asked for."""
+    o = cohort.parse(["--preset", "qwen", "--k", "8", "--lr", "1e-4"], "")
+    assert (o.data, o.dtype, o.max_new_tokens) == ("gsm8k", "bfloat16", 512) and (o.k, o.lr) == (8, 1e-4)
+
+
 def test_interrupt_leaves_a_loadable_checkpoint(tmp_path, monkeypatch, capsys):
     """Ctrl-C in the middle of a step: the step is finished, saved, and the command says how to go on."""
     real = cohort.train_step
@@ -337,6 +364,9 @@ BAD = {
     "resume nothing": ["--resume", "FOLDER"],
     "no such layer": ["--lora-rank", "2", "--lora-targets", "q_prj"],
     "negative rank": ["--lora-rank", "-1"],
+    "negative seed": ["--seed", "-1"],
+    "a method twice": ["--compare", "corl", "corl"],
+    "no steps": ["--steps", "0"],
 }
 
 

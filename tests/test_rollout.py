@@ -22,7 +22,6 @@ def write(model, prompts=PROMPTS, k=4, length=12, seed=1, temperature=1.0):
     return complete(
         model,
         tiny.tokenizer(),
-        end_tokens(model, tiny.tokenizer()),
         prompts,
         [None] * len(prompts),
         k,
@@ -48,13 +47,18 @@ def test_every_end_token_ends():
     """Chat models declare two end tokens; knowing one of them lets completions run on to the limit."""
     model, tokenizer = tiny.model(), tiny.tokenizer()
     model.generation_config.eos_token_id = [2, 40]
-    assert end_tokens(model, tokenizer) == [2, 40]
+    assert end_tokens(model, tokenizer) == {2, 40}
     assert completion_mask(torch.tensor([[5, 40, 6]]), torch.tensor([2, 40])).tolist() == [[1, 1, 0]]
 
 
-def test_stop_text_ends_too():
-    """A base model writes a new line and goes on with the next question: without `stop` none of its completions ends."""
-    assert end_tokens(tiny.model(), tiny.tokenizer(), "w1") == [2, *range(10, 20)]
+def test_stop_text_ends_and_is_not_spoken():
+    """A base model goes on with the next question. The token that holds the stop may hold the answer's end too: "}" + newline."""
+    tokenizer = tiny.tokenizer()
+    assert rollout.tokens_with(tokenizer, "w1") == set(range(10, 20))
+    assert rollout.spoken(tokenizer, [5, 6, 17], 3, frozenset([2]), "7") == "w5 w6 w1"
+    assert rollout.spoken(tokenizer, [5, 6, 2], 3, frozenset([2]), "7") == "w5 w6"
+    with pytest.raises(UserError, match="--stop"):
+        rollout.tokens_with(tokenizer, "w5 w6")
 
 
 def test_model_without_end_token_is_refused():
@@ -131,7 +135,7 @@ def test_a_rollout_does_not_depend_on_its_neighbours():
     together = write(model)
     numbers = uniform(12, 12)
     for i, prompt in enumerate(PROMPTS):
-        alone = complete(model, tiny.tokenizer(), [2], [prompt], [None], 4, 1.0, numbers[4 * i : 4 * i + 4])
+        alone = complete(model, tiny.tokenizer(), [prompt], [None], 4, 1.0, numbers[4 * i : 4 * i + 4])
         longest = alone.mask.shape[-1]
         assert torch.equal(
             together.completion_ids[i, :, :longest] * alone.mask[0], alone.completion_ids[0] * alone.mask[0]

@@ -32,7 +32,7 @@ EXAMPLES = [  # topic, operands, question, right text, wrong text; worked by han
     ("product", (1, 5, 2), "15*2=", "5*2=10,1*2=2,1+2=3 -> 30", "5*2=10,1*2=2 -> 20"),
     ("precedence", (3, 4, 5), "3+4*5=", "3+(4*5),4*5=20,3+20=23 -> 23", "(3+4)*5,3+4=7,7*5=35 -> 35"),
     ("bracket", (15, 7, 2), "15-(7-2)=", "7-2=5,15-5=10 -> 10", "15-7=8,8-2=6 -> 6"),
-    ("fraction", (2, 3, 7), "2/7+3/7=", "2+3=5 -> 5/7", "2+3=5,7+7=14 -> 5/14"),
+    ("fraction", (2, 3, 7), "2/7+3/7=", "/7,2+3=5 -> 5/7", "7+7=14,2+3=5 -> 5/14"),
 ]
 
 
@@ -144,7 +144,7 @@ def test_tokenizer_round_trip(tmp_path):
     tokenizer = tinyworld.make_tokenizer()
     tokenizer.save_pretrained(tmp_path)
     for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
-        for text in ("15-(7-2)=7-2=5,15-5=10 -> 10", "3 over 8 plus 2 over 8=3+2=5 -> 5/8", "4 times 6 minus 1="):
+        for text in ("15-(7-2)=7-2=5,15-5=10 -> 10", "3 over 8 plus 2 over 8=/8,3+2=5 -> 5/8", "4 times 6 minus 1="):
             ids = each(text)["input_ids"]
             assert each.decode([*ids, each.eos_token_id], skip_special_tokens=True) == text
             assert each.unk_token_id not in ids
