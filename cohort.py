@@ -46,7 +46,10 @@ def make_agents(o: Options) -> list[Agent]:
     """The cohort at its start: models loaded (or warmed up), adapters put on, one optimizer each."""
     device = runs.pick_device(o.device)
     if o.models is None:
-        loaded = [(model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, seed=o.seed)]
+        settings = tinyworld.WarmStart(seed=o.seed)
+        if o.strengths:
+            settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])
+        loaded = [(model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, settings=settings)]
     elif o.lora_rank:
         bases = {source: runs.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
         loaded = [bases[source] for source in o.models]  # agents of one model share its base

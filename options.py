@@ -49,6 +49,9 @@ class Options:
     topics: list[str] | None = option(
         None, "tiny world: only these topics (carry borrow product precedence bracket fraction)"
     )
+    strengths: list[float] | None = option(
+        None, "tiny world: how often an agent uses the right method, in its strong topics and in its weak ones (0.88 0.42)"
+    )
     answer: str | None = option(
         None,
         "how an answer is read: boxed = the last \\boxed{}, number = the last number (default: boxed, but number for tiny, "
@@ -171,6 +174,8 @@ def check(o: Options) -> None:
         raise UserError(
             "the tiny models solve the tiny world, and real models real problems: give --models and --data together"
         )
+    if o.strengths and (o.models or len(o.strengths) != 2 or not all(0 < p < 1 for p in o.strengths)):
+        raise UserError("--strengths takes two shares between 0 and 1, strong and weak, in the tiny world")
     if o.seeds and not o.compare:
         raise UserError("--seeds goes with --compare; for one run say --seed")
     n = len(o.models) if o.models else o.agents

@@ -364,6 +364,7 @@ BAD = {
     "resume nothing": ["--resume", "FOLDER"],
     "no such layer": ["--lora-rank", "2", "--lora-targets", "q_prj"],
     "negative rank": ["--lora-rank", "-1"],
+    "one strength": ["--strengths", "0.9"],
     "negative seed": ["--seed", "-1"],
     "a method twice": ["--compare", "corl", "corl"],
     "no steps": ["--steps", "0"],
