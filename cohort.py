@@ -17,6 +17,7 @@ tiny transformers with complementary misconceptions (`tinyworld.py`), which no p
 
 import copy
 import dataclasses
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ from evaluate import evaluate
 from grpo import group_advantages, update
 from options import Options, agent_names, check, parse
 from rewards import REWARDS, majority
-from rollout import Agent, Rollouts, sample_cohort
+from rollout import Agent, Rollouts, end_tokens, sample_cohort
 from tasks import Problem, UserError, hold_out, load_problems
 
 # ---------------------------------------------------------------- the cohort and its problems
@@ -49,7 +50,9 @@ def make_agents(o: Options) -> list[Agent]:
         settings = tinyworld.WarmStart(seed=o.seed)
         if o.strengths:
             settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])
-        loaded = [(model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, settings=settings)]
+        loaded = [
+            (model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, settings=settings)
+        ]
     elif o.lora_rank:
         bases = {source: runs.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
         loaded = [bases[source] for source in o.models]  # agents of one model share its base
@@ -102,8 +105,6 @@ def batches(o: Options, agents: Sequence[Agent], train: list[Problem]) -> Callab
     if o.data == "tiny":
         return lambda step: tinyworld.problems(o.topics, o.prompts, seed=(o.seed << 20) + step)
     train = runs.fitting(train, agents, o.max_new_tokens)
-    if not train:
-        raise UserError(f"no problem of {o.data} fits the context of every model with {o.max_new_tokens} new tokens")
     return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)]
 
 
@@ -225,13 +226,13 @@ def train(
         for step in range(done + 1, o.steps + 1):
             try:
                 line = train_step(agents, batch(step), step, o)
+                if step == o.steps or o.eval_every and step % o.eval_every == 0:
+                    line |= assess(agents, test, o)
             except FloatingPointError as error:
                 raise UserError(
                     f"step {step}, {error}: not finite, so the run ends here; the last good checkpoint is "
                     f"{runs.newest(folder) or 'none (see --save-every)'}; try a lower --lr"
                 ) from None
-            if step == o.steps or o.eval_every and step % o.eval_every == 0:
-                line |= assess(agents, test, o)
             runs.append_line(metrics, line)
             bar.set_postfix_str(report.progress(line), refresh=False)
             bar.update()
@@ -256,6 +257,8 @@ def run(o: Options) -> int:
     train_set, test = read_data(o)
     agents = make_agents(o)
     batch, test = batches(o, agents, train_set), runs.fitting(test, agents, o.max_new_tokens)
+    for agent in agents:
+        end_tokens(agent.model, agent.tokenizer)  # refused now if it has none, before anything is written
     if o.models:
         print(report.memory(agents, o))
     if o.resume:
@@ -288,6 +291,8 @@ def write_config(folder: Path, o: Options, agents: Sequence[Agent], test: Sequen
 def compare(o: Options) -> int:
     """The same starting weights, problems and seeds under each method of --compare; one table and one figure."""
     data = read_data(o)
+    if not any(p.answer for p in data[1]):
+        raise UserError("--compare needs reference answers to measure by, and these problems have none")
     folder = None
     for seed in o.seeds or [o.seed]:
         start = None  # the same for every method, so it is measured once
@@ -316,12 +321,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()  # loading has its own bars, which would break ours
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # without a network it would tell of every retry
     try:
         o = parse(arguments, __doc__)
         check(o)
         return compare(o) if o.compare else run(o)
     except (UserError, lora.LoraError) as error:
         print(f"cohort.py: {error}", file=sys.stderr)
+        return 2
+    except FloatingPointError as error:
+        print(f"cohort.py: {error}: the model's weights or --temperature are at fault", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"cohort.py: {error}: what was saved before is whole", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped at once; checkpoints already written are whole", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +51,8 @@ class Options:
         None, "tiny world: only these topics (carry borrow product precedence bracket fraction)"
     )
     strengths: list[float] | None = option(
-        None, "tiny world: how often an agent uses the right method, in its strong topics and in its weak ones (0.88 0.42)"
+        None,
+        "tiny world: how often an agent uses the right method, in its strong topics and in its weak ones (0.88 0.42)",
     )
     answer: str | None = option(
         None,
@@ -153,10 +155,10 @@ def check(o: Options) -> None:
             why = "; a group of one has nothing to be compared with" if name == "k" else ""
             raise UserError(f"--{name.replace('_', '-')} must be at least {least}{why}")
     for name in ("temperature", "lr", "clip", "max_grad_norm"):
-        if not getattr(o, name) > 0:
-            raise UserError(f"--{name.replace('_', '-')} must be above 0")
-    if not o.beta >= 0:
-        raise UserError("--beta must not be negative")
+        if not 0 < getattr(o, name) < math.inf:
+            raise UserError(f"--{name.replace('_', '-')} must be a number above 0")
+    if not 0 <= o.beta < math.inf or not math.isfinite(o.lora_alpha):
+        raise UserError("--beta must be a number of at least 0, --lora-alpha a number")
     for name in ("compare", "seeds"):
         if len(set(getattr(o, name) or ())) < len(getattr(o, name) or ()):
             raise UserError(f"--{name} names something twice")
@@ -196,11 +198,17 @@ def parse(arguments: Sequence[str] | None, description: str) -> Options:
     """Options from the command line; those of a resumed run come from its config.json and may not change."""
     parser = HfArgumentParser(Options, description=description, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.error = refuse
     given = parser.parse_args(arguments)
     typed = what_was_typed(parser, arguments)
     if given.resume:
         return resumed(given.resume, typed)
     return Options(**(vars(given) | PRESETS.get(given.preset, {}) | typed))
+
+
+def refuse(message: str) -> None:
+    """argparse's own complaint as one line, without the whole list of options before it."""
+    raise UserError(f"{message} (--help lists all options)")
 
 
 def what_was_typed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> dict:
@@ -222,4 +230,6 @@ def resumed(folder: str, typed: dict) -> Options:
                 "(only --steps, --save-every and --device can)"
             )
     known = {f.name for f in dataclasses.fields(Options)}
+    if not known <= saved.keys():
+        raise UserError(f"{folder}/config.json lacks {min(known - saved.keys())}: it is not of this version of Cohort")
     return Options(**({name: value for name, value in saved.items() if name in known} | typed))

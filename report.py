@@ -83,6 +83,8 @@ def memory(agents: Sequence[Agent], o) -> str:
 
 def cached_per_token(config) -> int:
     """Numbers that the cache keeps of one token: a key and a value in every layer."""
+    if not hasattr(config, "num_attention_heads"):
+        return 0  # a recurrent state, whose size does not grow with the text
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return 2 * config.num_hidden_layers * getattr(config, "num_key_value_heads", config.num_attention_heads) * head
 
@@ -106,7 +108,10 @@ def finish(folder: Path) -> None:
     elif measured:
         print(accuracy_table(measured))
     if measured and config["agents"] == 2 and config["method"] in ("corl", "ttrl") and len(by_topic(measured[0])) > 1:
-        dynamics_runs.overlay(folder, folder / "overlay.png")
+        try:
+            dynamics_runs.overlay(folder, folder / "overlay.png")
+        except ValueError as error:
+            print(f"no overlay.png: {error}", file=sys.stderr)
     print(
         f"\nwritten: {folder}/ ({', '.join(sorted(p.name for p in folder.iterdir() if p.suffix in ('.png', '.jsonl')))})"
     )
@@ -237,7 +242,8 @@ def draw_training(folder: Path) -> None:
     ):
         axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8, frameon=False)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=8, frameon=False)
     accuracy.set_ylim(0, 1), agreement.set_ylim(0, 1.03)
     spread.set_xlabel("step"), length.set_xlabel("step")
     figure.suptitle(
@@ -391,6 +397,11 @@ def main() -> int:
         return 0
     except UserError as error:
         print(f"report.py: {error}", file=sys.stderr)
+        return 2
+    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+        print(
+            f"report.py: {folder} is not a whole run of this version: {type(error).__name__}: {error}", file=sys.stderr
+        )
         return 2
 
 

@@ -183,6 +183,8 @@ def draw(logits: Tensor, temperature: float, uniform: Tensor) -> tuple[Tensor, T
     if temperature not in (0, 1):
         scaled = scaled / temperature
     log_z = scaled.logsumexp(-1)  # [n]
+    if not log_z.isfinite().all():
+        raise FloatingPointError("the model's logits are not finite")
     probs = (scaled - log_z[:, None]).exp_()  # [n,V]
     entropy = log_z - torch.linalg.vecdot(probs, scaled)
     if temperature == 0:

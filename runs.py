@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -48,6 +47,8 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError
         torch.empty(1, device=device)
         return device
     except (RuntimeError, AssertionError):
@@ -57,16 +58,34 @@ def pick_device(name: str) -> torch.device:
 def load_model(source: str, device: torch.device, dtype: str):
     """A pretrained model and its tokenizer, from the hub or from a folder; no code that comes with them is run."""
     try:
-        config, tokenizer = AutoConfig.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+        # Said aloud, because left unsaid the library asks at the terminal whether to run code that comes with a model.
+        safe = {"trust_remote_code": False}
+        config, tokenizer = AutoConfig.from_pretrained(source, **safe), AutoTokenizer.from_pretrained(source, **safe)
         for name, value in vars(config).items():
             if "drop" in name and isinstance(value, float):
                 setattr(config, name, 0.0)  # the policy that is scored is the policy that was sampled
-        model = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=getattr(torch, dtype))
-    except (OSError, ValueError, KeyError, ImportError) as error:
+        model, found = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype=getattr(torch, dtype), output_loading_info=True, **safe
+        )
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        ImportError,
+        RuntimeError,
+        TypeError,
+        AttributeError,
+        SafetensorError,
+    ) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
             f"cannot load the model {source!r} (a folder with config.json and weights, or a name on a reachable hub): {reason}"
         ) from None
+    absent = sorted(found["missing_keys"]) + [str(key) for key in found["mismatched_keys"]]
+    if absent:  # the library would draw these at random
+        raise UserError(f"the weights of {source!r} do not fit its config.json: {absent[0]} and {len(absent) - 1} more")
+    if not encode("1", tokenizer):
+        raise UserError(f"the tokenizer of {source!r} is empty: are its tokenizer files there?")
     return model.to(device).eval(), tokenizer
 
 
@@ -106,11 +125,14 @@ def write_json(path: Path, content: dict) -> None:
 def read_json(path: Path) -> dict:
     """The object in a JSON file of a run."""
     try:
-        return json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except FileNotFoundError:
         raise UserError(f"{path.parent} is not a run: it has no {path.name}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a run's file: it does not hold an object")
+    return content
 
 
 def append_line(path: Path, record: dict) -> None:
@@ -131,7 +153,7 @@ def append_line(path: Path, record: dict) -> None:
 def read_lines(path: Path) -> list[dict]:
     """All records of a .jsonl file of a run."""
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
     except FileNotFoundError:
         raise UserError(f"{path.parent} is not a run that has begun: it has no {path.name}") from None
     except (OSError, ValueError) as error:
@@ -168,38 +190,48 @@ def save(run: Path, step: int, agents: Sequence[Agent], keep: int = 2) -> Path:
         files = sorted(p for p in temporary.rglob("*") if p.is_file())
         parts = {str(p.relative_to(temporary)): {"bytes": p.stat().st_size, "sha256": digest(p)} for p in files}
         metrics = run / "metrics.jsonl"
-        write_json(
-            temporary / "manifest.json",
-            {"step": step, "metrics_bytes": metrics.stat().st_size if metrics.exists() else 0, "files": parts},
-        )
+        manifest = {"step": step, "metrics_bytes": metrics.stat().st_size if metrics.exists() else 0, "files": parts}
+        write_json(temporary / "manifest.json", manifest | {"sha256": seal(manifest)})
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
-    except (
-        OSError,
-        RuntimeError,
-        SafetensorError,
-    ) as error:  # torch and safetensors report a full disk in their own ways
+    except Exception as error:  # torch, tokenizers and safetensors each report a full disk in a way of their own
         shutil.rmtree(temporary, ignore_errors=True)
         older = newest(run)
-        raise UserError(f"cannot write {final}: {error}; the last good checkpoint is {older or 'none'}") from None
-    for old in sorted(run.glob("checkpoint-*"))[:-keep]:
+        raise UserError(
+            f"cannot write {final} ({error}): is the disk full? The last good checkpoint is {older or 'none'}"
+        ) from None
+    for old in checkpoints(run)[:-keep]:
         shutil.rmtree(old)
     return final
 
 
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoint folders of a run, oldest first; a user's own copies, under other names, are left alone."""
+    return sorted(p for p in run.glob("checkpoint-*") if p.is_dir() and re.fullmatch(r"checkpoint-\d{6,}", p.name))
+
+
+def seal(manifest: dict) -> str:
+    """SHA-256 of a manifest's content."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def whole(folder: Path) -> dict | None:
+    """The manifest of a checkpoint of which no byte is missing or changed, else None."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        sealed = manifest.pop("sha256") == seal(manifest)
+        files = manifest["files"].items()
+        intact = all((folder / p).stat().st_size == f["bytes"] and digest(folder / p) == f["sha256"] for p, f in files)
+        metrics = folder.parent / "metrics.jsonl"
+        kept = (metrics.stat().st_size if metrics.exists() else 0) >= manifest["metrics_bytes"]
+        return manifest if sealed and intact and kept else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
 def newest(run: Path) -> Path | None:
-    """The newest checkpoint that is whole: every file has the size and the SHA-256 of its manifest."""
-    for folder in sorted(run.glob("checkpoint-*"), reverse=True):
-        try:
-            parts = json.loads((folder / "manifest.json").read_text())["files"]
-            if all(
-                (folder / p).stat().st_size == f["bytes"] and digest(folder / p) == f["sha256"]
-                for p, f in parts.items()
-            ):
-                return folder
-        except (OSError, ValueError, KeyError):
-            continue  # cut off or damaged: the one before it will do
-    return None
+    """The newest checkpoint that is whole."""
+    return next((folder for folder in reversed(checkpoints(run)) if whole(folder)), None)
 
 
 def restore(run: Path, agents: Sequence[Agent]) -> int:
@@ -207,8 +239,8 @@ def restore(run: Path, agents: Sequence[Agent]) -> int:
     folder = newest(run)
     if folder is None:
         raise UserError(f"{run} holds no whole checkpoint to resume from")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    for other in [*run.glob("checkpoint-*"), *run.glob(".checkpoint-*.tmp")]:
+    manifest = whole(folder)
+    for other in [*checkpoints(run), *run.glob(".checkpoint-*.tmp")]:
         if other.name > folder.name or other.suffix == ".tmp":
             shutil.rmtree(other)  # cut off or damaged: it must not count among the last two
     for agent in agents:
@@ -216,19 +248,15 @@ def restore(run: Path, agents: Sequence[Agent]) -> int:
         if agent.adapter is not None:
             lora.load(agent.model, agent.adapter, place)
         else:
-            agent.model.load_state_dict(load_weights(place), strict=False)
-            agent.model.tie_weights()
+            # Through the library, which may store weights under other names than the model has, then strictly.
+            saved = AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype)
+            agent.model.load_state_dict(saved.state_dict(), strict=True)
         agent.optimizer.load_state_dict(
             torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)
         )
     if (run / "metrics.jsonl").exists():
         os.truncate(run / "metrics.jsonl", manifest["metrics_bytes"])
     return manifest["step"]
-
-
-def load_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """All weights of a model folder, in one file or in several; of tied weights only one name is stored."""
-    return {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(file).items()}
 
 
 # ---------------------------------------------------------------- what a run reads, and how it is stopped
@@ -253,6 +281,10 @@ def fitting(problems: Sequence[Problem], agents: Sequence[Agent], max_new_tokens
         return True
 
     kept = [p for p in problems if fits(p)]
+    if problems and not kept:
+        raise UserError(
+            f"no problem fits the context of every model with {max_new_tokens} new tokens: lower --max-new-tokens"
+        )
     if len(kept) < len(problems):
         print(
             f"left out {len(problems) - len(kept)} of {len(problems)} problems: too long for the context of a model",

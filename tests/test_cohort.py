@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cohort
@@ -59,13 +60,8 @@ def lines(folder: Path, but=("sample_seconds", "learn_seconds")) -> list[dict]:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    newest = runs.newest(folder)
-    return {
-        f"{place.name}/{name}": t
-        for place in sorted(newest.iterdir())
-        if place.is_dir()
-        for name, t in runs.load_weights(place).items()
-    }
+    files = sorted(runs.newest(folder).glob("*/*.safetensors"))
+    return {f"{file.parent.name}/{name}": t for file in files for name, t in load_file(file).items()}
 
 
 def same(a: dict, b: dict) -> bool:
@@ -222,7 +218,10 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
         assert runs.newest(folder).name == "checkpoint-000002"
         path.write_bytes(whole)
     assert runs.newest(folder).name == "checkpoint-000003"
-    (folder / "checkpoint-000003" / "manifest.json").write_text("{")
+    manifest = folder / "checkpoint-000003" / "manifest.json"
+    for broken in ("{", "[]", '{"files": {}}', manifest.read_text().replace('"step": 3', '"step": 2')):
+        manifest.write_text(broken)
+        assert runs.newest(folder).name == "checkpoint-000002"
     assert cohort.main(["--resume", str(folder)]) == 0
     assert [line["step"] for line in lines(folder)] == [0, 1, 2, 3]
 
@@ -362,7 +361,10 @@ BAD = {
     "rephrase for nobody": ["--rephrase", "Z"],
     "seeds without compare": ["--seeds", "0", "1"],
     "resume nothing": ["--resume", "FOLDER"],
-    "no such layer": ["--lora-rank", "2", "--lora-targets", "q_prj"],
+    "not a finite temperature": ["--temperature", "inf"],
+    "weights that do not fit": ["--data", "FILE", "--models", "MODEL", "RENAMED"],
+    "half a weight file": ["--data", "FILE", "--models", "MODEL", "CUT"],
+    "no layer of that name": ["--lora-rank", "2", "--lora-targets", "q_prj"],
     "negative rank": ["--lora-rank", "-1"],
     "one strength": ["--strengths", "0.9"],
     "negative seed": ["--seed", "-1"],
