@@ -6,7 +6,8 @@
     python benchmarks/speed.py update   --model FOLDER --data gsm8k     # (c) the update against the machine's matrix products
     python benchmarks/speed.py size     [--device cuda]                 # (d) Qwen2.5-0.5B and Qwen3-0.6B shapes, random weights
     python benchmarks/speed.py shared   --model FOLDER --data gsm8k     # (e) three adapters over one base, at once or one by one
-    python benchmarks/basins.py                                         # (f) a grid of basins against solve_ivp
+    python benchmarks/speed.py basins                                   # (f) a grid of basins against scipy's solve_ivp
+    python benchmarks/speed.py preset   [--checkpointing]               # (g) memory of --preset qwen's learning step
 
 The results are in benchmarks/README.md. Times on a shared machine wander; the ratios are of neighbouring runs.
 """
@@ -275,6 +276,55 @@ def one_size(o) -> None:
     )
 
 
+def preset(o) -> None:
+    """(g) The learning step of --preset qwen (bfloat16 base, LoRA of rank 16, one group of 8 rollouts), at several lengths."""
+    for name in SHAPES:
+        for longest in (64, 128, 256) if o.device == "cpu" else (128, 256, 512):
+            command = [
+                sys.executable,
+                __file__,
+                "one-preset",
+                "--shape",
+                name,
+                "--device",
+                o.device,
+                "--longest",
+                str(longest),
+            ]
+            subprocess.run(command + ["--checkpointing"] * o.checkpointing, check=True)
+
+
+def one_preset(o) -> None:
+    """Peak memory of one update of one group; it grows in proportion to the tokens, so 512 can be read off a line."""
+    device = runs.pick_device(o.device)
+    model = AutoModelForCausalLM.from_config(SHAPES[o.shape](), dtype=torch.bfloat16).to(device).eval()
+    lora.inject(model, 16, 32.0, adapters=["A"])
+    agent = Agent("A", model, None, adapter="A", checkpointing=o.checkpointing)
+    if o.checkpointing:
+        lora.checkpointing(model)
+    agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6)
+    shape = (1, 8, o.longest)
+    ones, ids = torch.ones(shape, dtype=torch.long, device=device), torch.randint(0, 150_000, shape, device=device)
+    prompt = torch.randint(0, 150_000, (1, 128), device=device)
+    zeros = torch.zeros(shape, device=device)
+    rollouts = rollout.Rollouts(
+        prompt, torch.ones_like(prompt), ids, ones, zeros, zeros[..., 0], zeros[..., 0], ones[..., 0] > 0
+    )
+    before, start = peak(device), time.perf_counter()
+    update(agent, rollouts, group_advantages(torch.rand(1, 8)), micro_batch=1)
+    print(
+        f"(g) {o.shape}, 8 x {o.longest} tokens{', checkpointing' * o.checkpointing}: "
+        f"update {time.perf_counter() - start:.0f} s, "
+        f"peak {peak(device):.2f} GiB, {before:.2f} before",
+        flush=True,
+    )
+
+
+def basins(_) -> None:
+    """(f) In a process of its own, whose options are its own."""
+    subprocess.run([sys.executable, str(Path(__file__).with_name("basins.py"))], check=True)
+
+
 def peak(device: torch.device) -> float:
     """Most memory held so far, GiB."""
     return (
@@ -285,7 +335,17 @@ def peak(device: torch.device) -> float:
 
 
 def main() -> None:
-    parts = {"sampling": sampling, "step": step, "update": update_limit, "size": size, "shared": shared, "one-size": one_size}
+    parts = {
+        "sampling": sampling,
+        "step": step,
+        "update": update_limit,
+        "size": size,
+        "shared": shared,
+        "basins": basins,
+        "preset": preset,
+        "one-size": one_size,
+        "one-preset": one_preset,
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=parts)
     parser.add_argument("--model", help="a causal LM, such as a folder with SmolLM2-135M-Instruct")
@@ -296,6 +356,7 @@ def main() -> None:
         "--longest", type=int, default=256, help="longest completion of `sampling` with real lengths, and of `size`"
     )
     parser.add_argument("--micro-batch", type=int, default=4)
+    parser.add_argument("--checkpointing", action="store_true")
     parser.add_argument("--shape", choices=SHAPES, help=argparse.SUPPRESS)
     logging.set_verbosity_error()
     o = parser.parse_args()
