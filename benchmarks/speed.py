@@ -113,7 +113,8 @@ def step(o) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder,
-            per_device_train_batch_size=P * K,
+            per_device_train_batch_size=o.micro_batch * K,  # as much at a time as ours: all 64 need over 24 GiB
+            gradient_accumulation_steps=P // o.micro_batch,
             num_generations=K,
             max_completion_length=L,
             max_steps=1,
