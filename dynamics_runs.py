@@ -87,6 +87,10 @@ def load_run(folder) -> Run:
     probes = [r["probes"] for r in records if r.get("probes")]
     if not probes:
         raise ValueError(f"{folder} has no probes: nothing was measured that a theory could be laid over")
+    if not all(isinstance(p, dict) and all(isinstance(topics, dict) for topics in p.values()) for p in probes):
+        raise ValueError(f"{folder / 'metrics.jsonl'} has probes that are not agent -> topic -> share")
+    if not isinstance(config.get("probe_samples") or 0, int):
+        raise ValueError(f"{folder / 'config.json'}: probe_samples is not a number of samples")
     if not isinstance(config.get("k"), int) or config["k"] < 1:
         raise ValueError(f"{folder / 'config.json'} has no k, the number of rollouts in a group")
     agents = list(probes[0])

@@ -495,6 +495,9 @@ def test_runs_that_cannot_be_drawn(tmp_path):
     (folder / "metrics.jsonl").write_text('{"step": 0}\n{"step": \n')
     with pytest.raises(ValueError, match="line 2, is not JSON"):
         runs.load_run(folder)
+    (folder / "metrics.jsonl").write_text('{"step": 0, "probes": {"A": [0.5], "B": {"x": 0.5}}}\n')
+    with pytest.raises(ValueError, match="agent -> topic -> share"):
+        runs.load_run(folder)
     folder = write_run(tmp_path / "no-k", {"x": (0.8, 0.7)}, {"x": (1, 1)}, k=None)
     with pytest.raises(ValueError, match="has no k"):
         runs.load_run(folder)
