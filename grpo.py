@@ -82,7 +82,9 @@ def policy_loss(
 
 def pick_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> Tensor:
     """log pi(ids) under softmax(logits / temperature): [n,V], [n,m] -> [n,m]"""
-    scaled = logits.float() / temperature
+    scaled = logits.float()
+    if temperature != 1:  # each copy of the logits is felt, and so is its gradient
+        scaled = scaled / temperature
     return scaled.gather(-1, ids) - scaled.logsumexp(-1, keepdim=True)
 
 

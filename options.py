@@ -125,6 +125,7 @@ PRESETS = {
         lora_alpha=32.0,
         lr=2e-5,
         micro_batch=1,
+        checkpointing=True,
         eval_every=25,
         eval_problems=100,
         eval_k=4,

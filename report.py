@@ -60,8 +60,9 @@ def memory(agents: Sequence[Agent], o) -> str:
     """An estimate, before training, of what fills memory, activations apart.
 
     Sampling holds the cache of every rollout, and logits of one token of each, as float32, three times (scores,
-    probabilities, their sums); learning holds those of every token of a micro-batch: in the model's precision, as
-    float32, and both gradients. Agents sample and learn one after the other, so the largest counts.
+    probabilities, their sums); learning holds those of every token of a micro-batch, their float32 copies and gradients:
+    about 2 size + 18 bytes a logit, as measured with checkpointing (benchmarks/README.md, g). Agents sample and learn one
+    after the other, so the largest counts.
     """
     giga = 2**30
     models = {id(a.model): a.model for a in agents}.values()
@@ -72,7 +73,7 @@ def memory(agents: Sequence[Agent], o) -> str:
     shapes = [(m.config.get_text_config(), next(m.parameters()).element_size()) for m in models]
     cache = max(rollouts * (o.max_new_tokens + 256) * cached_per_token(config) * size for config, size in shapes)
     sampling = cache + max(3 * 4 * rollouts * config.vocab_size for config, _ in shapes)
-    learning = max((2 * size + 8) * learned * config.vocab_size for config, size in shapes)
+    learning = max((2 * size + 18) * learned * config.vocab_size for config, size in shapes)
     total = weights + optimizer + max(sampling, learning)
     return (
         f"memory: about {total / giga:.1f} GiB = weights {weights / giga:.1f} + optimizer {optimizer / giga:.1f} + the larger "
