@@ -130,6 +130,12 @@ def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: torch.device)
     return ids, mask
 
 
+@functools.cache
+def cache_argument(kind: type) -> str:
+    """What this class of model calls its cache: transformers 5.24 renamed the argument, and warns about the old name."""
+    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+
+
 def read(
     model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None, last_only: bool = False
 ) -> Tensor:
@@ -138,8 +144,7 @@ def read(
     Returns [B,S,V], or [B,1,V] with `last_only`. The cache, if given, takes in what was read.
     """
     positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # padding does not count
-    # transformers 5.24 renamed the argument and warns about the old name.
-    cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    cache_name = cache_argument(type(model))
     options = {"use_cache": False} if cache is None else {cache_name: cache, "use_cache": True}
     return model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=int(last_only), **options).logits
 

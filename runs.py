@@ -229,17 +229,24 @@ def whole(folder: Path) -> dict | None:
         return None
 
 
+def newest_whole(run: Path) -> tuple[Path | None, dict]:
+    """The newest checkpoint that is whole, and its manifest; each is hashed once, they can be large."""
+    for folder in reversed(checkpoints(run)):
+        if manifest := whole(folder):
+            return folder, manifest
+    return None, {}
+
+
 def newest(run: Path) -> Path | None:
     """The newest checkpoint that is whole."""
-    return next((folder for folder in reversed(checkpoints(run)) if whole(folder)), None)
+    return newest_whole(run)[0]
 
 
 def restore(run: Path, agents: Sequence[Agent]) -> int:
     """Put the newest whole checkpoint into `agents`, cut metrics.jsonl back to it, and return its step."""
-    folder = newest(run)
+    folder, manifest = newest_whole(run)
     if folder is None:
         raise UserError(f"{run} holds no whole checkpoint to resume from")
-    manifest = whole(folder)
     for other in [*checkpoints(run), *run.glob(".checkpoint-*.tmp")]:
         if other.name > folder.name or other.suffix == ".tmp":
             shutil.rmtree(other)  # cut off or damaged: it must not count among the last two
