@@ -26,6 +26,7 @@ class Unreadable(ValueError):
 
 
 def constant(value):
+    """The polynomial that is this number; zero has no terms."""
     return {ONE: Fraction(value)} if value else {}
 
 
@@ -35,6 +36,7 @@ def as_number(p):
 
 
 def atom(name, exponent=1):
+    """The polynomial name^exponent: one term, coefficient 1."""
     return {frozenset({(name, Fraction(exponent))}): Fraction(1)}
 
 
@@ -50,6 +52,7 @@ def add(a, b, sign=1):
 
 
 def multiply(a, b):
+    """Product of two polynomials. Raises Unreadable where it would have too many terms."""
     if len(a) * len(b) > MAX_PAIRS:
         raise Unreadable
     total = {}

@@ -306,6 +306,7 @@ def figures(K=8, scale="std") -> dict:
 
 
 def options() -> argparse.ArgumentParser:
+    """The command line of `dynamics.py`."""
     parser = argparse.ArgumentParser("dynamics.py", description="Learning dynamics of Co-RL: six figures, or one of:")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--start", nargs="+", type=float, metavar="P", help="p of each agent: print where it ends")
@@ -331,6 +332,7 @@ def verdict(P, **theory) -> str:
 
 
 def write_figures(folder: Path, K: int, scale: str) -> None:
+    """Draw the six figures into `folder` and print where each one is."""
     with rc_context(STYLE):
         drawn = figures(K, scale)
         folder.mkdir(parents=True, exist_ok=True)

@@ -176,6 +176,7 @@ def table(rows: list[Row]) -> str:
 
 
 def score(rows: list[Row]) -> str:
+    """How many of the forecasts that could be judged came true."""
     called = [r for r in rows if r.hit is not None]
     return f"{sum(r.hit for r in called)} of {len(called)} forecasts came true"
 

@@ -101,6 +101,7 @@ _CLOSER = {"(": ")", "[": "]", "{": "}"}
 
 
 def is_word(token):
+    """Whether this token is a word, which the tokenizer marks with a leading quote."""
     return len(token) > 1 and token[0] == '"'
 
 
@@ -110,10 +111,12 @@ def is_letter(token):
 
 
 def is_numeral(token):
+    """Whether this token begins as a number does: 12, 0.5, .5."""
     return token[:1] in tuple("0123456789.") and token != "."
 
 
 def is_whole(token):
+    """Whether this token is digits alone."""
     return token.isascii() and token.isdecimal()
 
 
