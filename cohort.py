@@ -5,7 +5,7 @@ One step of Co-RL (Yang et al., "Co-RL", Section 3):
   2. the majority answer of agent n-1 becomes the label for agent n (a directed ring: peer votes, never one's own);
   3. each rollout earns 1 where it equals that label, else 0, and each agent takes one GRPO step on its own rollouts.
 Nothing else is shared: no weights, no gradients. Exchange the reward function (`rewards.REWARDS`) and the same loop is TTRL
-(own votes), training on ground truth, and the rest.
+(own votes), training on ground truth, and the rest. The step itself is `step.py`; here are the run and the comparison around it.
 
 Departures from the paper: a tie gives no label; agents may share one frozen base through LoRA adapters; the default cohort is two
 tiny transformers with complementary misconceptions (`tinyworld.py`), which no paper has, to be watched on a laptop.
@@ -19,7 +19,6 @@ import copy
 import dataclasses
 import logging
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,13 +31,13 @@ import lora
 import report
 import runs
 import tinyworld
-from answers import same_answer
-from evaluate import evaluate
-from grpo import group_advantages, update
+from judges import INSTRUCTIONS, need_chat
 from options import Options, agent_names, check, parse
-from rewards import REWARDS, majority
-from rollout import Agent, Rollouts, end_tokens, sample_cohort
+from rewards import REWARDS
+from rollout import Agent, end_tokens
+from step import assess, train_step
 from tasks import Problem, UserError, hold_out, load_problems
+from teachers import make_teachers, teacher_name
 
 # ---------------------------------------------------------------- the cohort and its problems
 
@@ -47,7 +46,7 @@ def make_agents(o: Options) -> list[Agent]:
     """The cohort at its start: models loaded (or warmed up), adapters put on, one optimizer each."""
     device = runs.pick_device(o.device)
     if o.models is None:
-        settings = tinyworld.WarmStart(seed=o.seed)
+        settings = tinyworld.WarmStart(seed=o.seed, kind=o.cohort)
         if o.strengths:
             settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])
         loaded = [
@@ -68,6 +67,8 @@ def make_agents(o: Options) -> list[Agent]:
         sharing = [agent for agent in agents if agent.model is model]
         if o.lora_rank:
             names = [agent.name for agent in sharing]
+            if REWARDS[o.method].needs_teacher:
+                names += [teacher_name(name) for name in names]
             lora.inject(model, o.lora_rank, o.lora_alpha, adapters=names, targets=o.lora_targets, seed=o.seed)
         if o.checkpointing:
             lora.checkpointing(model)
@@ -79,6 +80,15 @@ def make_agents(o: Options) -> list[Agent]:
             fused = device.type in ("cpu", "cuda")
             agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=o.lr, weight_decay=0.0, fused=fused)
     return agents
+
+
+def make_cohort(o: Options, methods: Sequence[str] | None = None) -> tuple[list[Agent], list[Agent]]:
+    """The agents and, where the method has them, their teachers. Refuses models that one of `methods` cannot use."""
+    agents = make_agents(o)
+    for name in methods or [o.method]:
+        if REWARDS[name].needs_chat:
+            need_chat(agents, name)
+    return agents, make_teachers(agents) if REWARDS[o.method].needs_teacher else []
 
 
 def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
@@ -97,6 +107,10 @@ def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
             raise UserError(
                 f"method {name} needs a reference answer for every problem of {o.data}; corl and ttrl need none"
             )
+        if REWARDS[name].needs_rephrased and not all(p.rephrased for p in train):
+            raise UserError(
+                f"method {name} needs a rephrased form of every problem of {o.data} (the field rephrased of each line)"
+            )
     return train, test
 
 
@@ -104,100 +118,13 @@ def batches(o: Options, agents: Sequence[Agent], train: list[Problem]) -> Callab
     """The questions of step s, as a function of s alone."""
     if o.data == "tiny":
         return lambda step: tinyworld.problems(o.topics, o.prompts, seed=(o.seed << 20) + step)
-    train = runs.fitting(train, agents, o.max_new_tokens)
+    method, readers, room = REWARDS[o.method], list(agents), o.max_new_tokens
+    if method.needs_rephrased:
+        readers += [dataclasses.replace(agent, rephrase=True) for agent in agents]
+    if method.needs_chat:  # the longest prompt of a judge holds a solution and an evaluation
+        room = 3 * o.max_new_tokens + INSTRUCTIONS
+    train = runs.fitting(train, readers, room)
     return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)]
-
-
-# ---------------------------------------------------------------- one step
-
-
-def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, o: Options) -> dict:
-    """Sample, vote, reward, learn; returns the step's line of metrics."""
-    start = time.perf_counter()
-    prompts = [[agent.prompt(p) for p in problems] for agent in agents]
-    generators = [runs.generator(o.seed, runs.SAMPLING, step, n) for n in range(len(agents))]
-    cohort = sample_cohort(agents, prompts, o.k, o.max_new_tokens, o.temperature, generators)
-    sampled = time.perf_counter()
-    truths = [p.answer for p in problems]
-    line = {"step": step, "agreement": agreement_on_ring(cohort), "agents": {}}
-    for n, agent in enumerate(agents):
-        rewards = REWARDS[o.method](n, cohort, truths)  # [P,K]
-        began = time.perf_counter()
-        learned = update(
-            agent,
-            cohort[n],
-            group_advantages(rewards, o.scale),
-            temperature=o.temperature,
-            epochs=o.epochs,
-            clip=o.clip,
-            beta=o.beta,
-            average=o.average,
-            max_new_tokens=o.max_new_tokens,
-            micro_batch=o.micro_batch,
-            max_grad_norm=o.max_grad_norm,
-        )
-        labels = REWARDS[o.method].labels(n, cohort, truths)
-        line["agents"][agent.name] = (
-            describe(cohort[n], rewards, labels, truths)
-            | learned
-            | {"sample_seconds": (sampled - start) / len(agents), "learn_seconds": time.perf_counter() - began}
-        )
-    return line
-
-
-def describe(
-    rollouts: Rollouts, rewards: torch.Tensor, labels: Sequence[str | None], truths: Sequence[str | None]
-) -> dict:
-    """One agent's figures of a step. `labels` are what it was paid to agree with, None where there was none."""
-    known = [
-        (label, truth) for label, truth in zip(labels, truths, strict=True) if label is not None and truth is not None
-    ]
-    right = [[same_answer(a, t) for a in g] for g, t in zip(rollouts.answers, truths, strict=True) if t is not None]
-    lengths = rollouts.mask.sum(-1).float()  # [P,K]
-    return {
-        "reward_mean": rewards.mean().item(),
-        "reward_std": rewards.std(-1, correction=0).mean().item(),  # within groups: what advantages are made of
-        "signal": rewards.ne(rewards[:, :1]).any(-1).float().mean().item(),  # share of groups that are not unanimous
-        "labelled": sum(label is not None for label in labels) / len(labels),
-        "accuracy": sum(sum(marks) for marks in right) / (len(right) * rewards.shape[1]) if right else None,
-        "label_accuracy": sum(same_answer(label, truth) for label, truth in known) / len(known) if known else None,
-        "length": lengths.mean().item(),
-        "truncated": 1 - rollouts.finished.float().mean().item(),
-        "entropy": rollouts.entropy.mean().item(),
-        "tokens": int(lengths.sum()),
-    }
-
-
-def agreement_on_ring(cohort: Sequence[Rollouts]) -> float | None:
-    """Share of (agent, question) pairs in which agent and peer have the same majority answer; None without a peer."""
-    if len(cohort) < 2:
-        return None
-    votes = [[majority(group) for group in rollouts.answers] for rollouts in cohort]
-    ring = range(len(votes))
-    pairs = [same_answer(mine, peers) for n in ring for mine, peers in zip(votes[n], votes[n - 1], strict=True)]
-    return sum(pairs) / len(pairs)
-
-
-def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
-    """Held-out accuracy of every agent: `probes` by topic, the probability p that the theory speaks of, and `eval` over all."""
-    if not any(p.answer for p in test):
-        return {}
-    line = {"probes": {}, "eval": {}}
-    for n, agent in enumerate(agents):
-        found = evaluate(
-            agent, test, o.eval_k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n)
-        )
-        line["probes"][agent.name] = found.by_topic
-        line["problems"] = found.problems
-        line["eval"][agent.name] = {
-            "pass1": found.pass1,
-            "low": found.interval[0],
-            "high": found.interval[1],
-            "majk": found.majk,
-            "length": found.length,
-            "truncated": found.truncated,
-        }
-    return line
 
 
 # ---------------------------------------------------------------- a run
@@ -211,6 +138,7 @@ def train(
     folder: Path,
     done: int = 0,
     start: dict | None = None,
+    teachers: Sequence[Agent] = (),
 ) -> bool:
     """Steps `done`+1 .. o.steps, each one line in metrics.jsonl; `start` is the evaluation before training, where it is known.
 
@@ -225,24 +153,27 @@ def train(
     ):
         for step in range(done + 1, o.steps + 1):
             try:
-                line = train_step(agents, batch(step), step, o)
+                line = train_step(agents, batch(step), step, o, teachers)
                 if step == o.steps or o.eval_every and step % o.eval_every == 0:
                     line |= assess(agents, test, o)
             except FloatingPointError as error:
-                raise UserError(
-                    f"step {step}, {error}: not finite, so the run ends here; the last good checkpoint is "
-                    f"{runs.newest(folder) or 'none (see --save-every)'}; try a lower --lr"
-                ) from None
+                raise UserError(f"step {step}, {error}: {not_finite(folder)}") from None
             runs.append_line(metrics, line)
             bar.set_postfix_str(report.progress(line), refresh=False)
             bar.update()
             last = step == o.steps or stop.asked
             if last and o.save_every >= 0 or o.save_every > 0 and step % o.save_every == 0:
-                runs.save(folder, step, agents)
+                runs.save(folder, step, [*agents, *teachers])
             if stop.asked and step < o.steps:
                 print(f"\nstopped after step {step}; {how_to_go_on(folder)}", file=sys.stderr)
                 return False
     return True
+
+
+def not_finite(folder: Path) -> str:
+    """What to do about a loss that is no number."""
+    kept = runs.newest(folder) or "none (see --save-every)"
+    return f"not finite, so the run ends here; the last good checkpoint is {kept}; try a lower --lr"
 
 
 def how_to_go_on(folder: Path) -> str:
@@ -255,7 +186,7 @@ def how_to_go_on(folder: Path) -> str:
 def run(o: Options) -> int:
     """One method on one cohort: load, train, report. Returns the exit code."""
     train_set, test = read_data(o)
-    agents = make_agents(o)
+    agents, teachers = make_cohort(o)
     batch, test = batches(o, agents, train_set), runs.fitting(test, agents, o.max_new_tokens)
     for agent in agents:
         end_tokens(agent.model, agent.tokenizer)  # refused now if it has none, before anything is written
@@ -263,11 +194,11 @@ def run(o: Options) -> int:
         print(report.memory(agents, o))
     if o.resume:
         folder = Path(o.resume)
-        done = runs.restore(folder, agents)
+        done = runs.restore(folder, [*agents, *teachers])
     else:
         folder, done = runs.create(o.out, o.name, o.method), 0
     write_config(folder, o, agents, test)
-    complete = train(o, agents, batch, test, folder, done)
+    complete = train(o, agents, batch, test, folder, done, teachers=teachers)
     report.finish(folder)
     return 0 if complete else 130
 
@@ -297,8 +228,10 @@ def compare(o: Options) -> int:
     for seed in o.seeds or [o.seed]:
         start = None  # the same for every method, so it is measured once
         for method in o.compare:
-            one = dataclasses.replace(o, method=method, seed=seed, compare=None, seeds=None)
-            agents = make_agents(one)  # from the same seed or the same files: the same starting weights
+            # A method that writes more for each question gets fewer questions: the budget is the same.
+            prompts = -(-o.prompts // REWARDS[method].cost)
+            one = dataclasses.replace(o, method=method, seed=seed, prompts=prompts, compare=None, seeds=None)
+            agents, teachers = make_cohort(one, o.compare)  # same seed or same files: the same starting weights
             batch, test = batches(one, agents, data[0]), runs.fitting(data[1], agents, o.max_new_tokens)
             if folder is None:  # now that nothing stands in the way
                 folder = runs.create(o.out, o.name, "compare")
@@ -306,10 +239,10 @@ def compare(o: Options) -> int:
             place = runs.create(str(folder), f"{method}-seed{seed}", method)
             write_config(place, one, agents, test)
             start = start or assess(agents, test, one)
-            if not train(one, agents, batch, test, place, start=start):
+            if not train(one, agents, batch, test, place, start=start, teachers=teachers):
                 return 130
             report.draw_training(place)
-            del agents, batch  # before the next cohort is made: memory for one is enough
+            del agents, teachers, batch  # before the next cohort is made: memory for one is enough
     report.finish_comparison(folder)
     return 0
 

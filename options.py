@@ -10,6 +10,7 @@ from pathlib import Path
 from transformers import HfArgumentParser
 
 import runs
+import tinyworld
 from rewards import REWARDS
 from tasks import UserError
 
@@ -24,6 +25,10 @@ def option(default, text: str, **more):
 class Options:
     """All there is to set. Defaults are those of the tiny cohort."""
 
+    def __post_init__(self):
+        if self.agents is None:
+            self.agents = len(self.models) if self.models else 2
+
     preset: str | None = option(
         None,
         "a set of defaults, which any option given beside it overrides: qwen = two small Qwen models on one 24 GB GPU",
@@ -34,7 +39,8 @@ class Options:
     )
     compare: list[str] | None = option(
         None,
-        "train the same starting weights once with each of these methods, on the same problems, seeds and budget",
+        "train the same starting weights once with each of these methods, on the same problems and seeds; a method that "
+        "writes more texts for each question (both forms, a teacher, judges) gets fewer questions: the budget is the same",
         choices=list(REWARDS),
     )
     seeds: list[int] | None = option(None, "with --compare: one comparison for each seed (default: --seed alone)")
@@ -42,7 +48,9 @@ class Options:
     models: list[str] | None = option(
         None, "one Hugging Face causal LM for each agent, hub name or folder; without it, the embedded tiny models"
     )
-    agents: int = option(2, "tiny world: how many agents stand on the ring; agent n is graded by agent n-1")
+    agents: int | None = option(
+        None, "how many agents stand on the ring; agent n is graded by agent n-1 (default: 2, or one for each of --models)"
+    )
     data: str = option(
         "tiny",
         "problems: tiny, sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file with question and answer fields",
@@ -53,6 +61,13 @@ class Options:
     strengths: list[float] | None = option(
         None,
         "tiny world: how often an agent uses the right method, in its strong topics and in its weak ones (0.88 0.42)",
+    )
+    cohort: str = option(
+        "complementary",
+        "tiny world, what tells B from A: same = nothing; seed = its warm start drew other texts; errors = it makes other "
+        "mistakes; complementary = it is strong where A is weak; different = both of these; rephrased = it is strong where A "
+        "is weak, but only if it reads the rephrased questions (--rephrase B)",
+        choices=list(tinyworld.KINDS),
     )
     answer: str | None = option(
         None,
@@ -70,7 +85,10 @@ class Options:
 
     steps: int = option(100, "training steps")
     prompts: int = option(24, "questions in a step (P)")
-    k: int = option(8, "rollouts of each question (K)")
+    k: int = option(8, "rollouts of each question that are trained on (K)")
+    votes: int | None = option(
+        None, "rollouts of each question that vote for its label; the first K of them are trained on (default: K)"
+    )
     max_new_tokens: int = option(40, "longest completion; one that does not end in time has no answer")
     temperature: float = option(1.0, "sampling temperature, also that of every log-prob")
 
@@ -136,41 +154,57 @@ PRESETS = {
 
 def check(o: Options) -> None:
     """Whatever can be told before anything is loaded. Raises UserError."""
-    positive = {
-        "agents": 1,
-        "steps": 1,
-        "prompts": 1,
-        "k": 2,
-        "max_new_tokens": 1,
-        "epochs": 1,
-        "micro_batch": 1,
-        "eval_k": 1,
-        "eval_problems": 1,
-        "eval_every": 0,
-        "lora_rank": 0,
-        "save_every": -1,
-        "seed": 0,
-    }
-    for name, least in positive.items():
+    check_numbers(o)
+    check_world(o)
+    check_run(o)
+    for name in o.compare or [o.method]:
+        check_method(o, name)
+    if o.votes and not any(REWARDS[name].votes for name in o.compare or [o.method]):
+        raise UserError(f"--votes: method {o.method} takes no vote; leave it out")
+
+
+LEAST = {
+    "agents": 1,
+    "steps": 1,
+    "prompts": 1,
+    "k": 2,
+    "max_new_tokens": 1,
+    "epochs": 1,
+    "micro_batch": 1,
+    "eval_k": 1,
+    "eval_problems": 1,
+    "eval_every": 0,
+    "lora_rank": 0,
+    "save_every": -1,
+    "seed": 0,
+}
+
+
+def check_numbers(o: Options) -> None:
+    """Numbers that are out of range."""
+    for name, least in LEAST.items():
         if getattr(o, name) < least:
             why = "; a group of one has nothing to be compared with" if name == "k" else ""
-            raise UserError(f"--{name.replace('_', '-')} must be at least {least}{why}")
+            raise UserError(f"{flag(name)} must be at least {least}{why}")
     for name in ("temperature", "lr", "clip", "max_grad_norm"):
         if not 0 < getattr(o, name) < math.inf:
-            raise UserError(f"--{name.replace('_', '-')} must be a number above 0")
+            raise UserError(f"{flag(name)} must be a number above 0")
     if not 0 <= o.beta < math.inf or not math.isfinite(o.lora_alpha):
         raise UserError("--beta must be a number of at least 0, --lora-alpha a number")
-    for name in ("compare", "seeds"):
-        if len(set(getattr(o, name) or ())) < len(getattr(o, name) or ()):
-            raise UserError(f"--{name} names something twice")
     if any(seed < 0 for seed in o.seeds or ()):
         raise UserError("--seeds must be at least 0")
+    if o.votes is not None and o.votes < o.k:
+        raise UserError(f"--votes {o.votes} is less than --k {o.k}: the rollouts that are trained on vote too")
+
+
+def check_world(o: Options) -> None:
+    """Models, data and agents that do not go together."""
+    if o.models and o.agents != len(o.models):
+        raise UserError(f"--agents {o.agents}, but --models names {len(o.models)}, one for each agent: leave --agents out")
     if o.dtype != "float32" and not o.models:
         raise UserError("--dtype belongs to real models: the tiny ones are float32")
     if (o.lora_targets or o.checkpointing) and not o.lora_rank and not o.models:
         raise UserError("--lora-targets and --checkpointing go with --lora-rank, or with real models")
-    if o.name and (Path(o.out) / o.name).exists() and not o.resume:
-        raise UserError(f"{Path(o.out) / o.name} exists already: choose another --name, or continue it with --resume")
     if o.topics and o.data != "tiny":
         raise UserError("--topics belongs to the tiny world (--data tiny)")
     if (o.models is None) != (o.data == "tiny"):
@@ -179,15 +213,41 @@ def check(o: Options) -> None:
         )
     if o.strengths and (o.models or len(o.strengths) != 2 or not all(0 < p < 1 for p in o.strengths)):
         raise UserError("--strengths takes two shares between 0 and 1, strong and weak, in the tiny world")
+    if o.cohort != "complementary" and (o.models or o.agents != 2):
+        raise UserError(f"--cohort {o.cohort} is for the two agents of the tiny world: leave --models and --agents out")
+    for name in o.rephrase or ():
+        if name not in agent_names(o.agents):
+            raise UserError(f"--rephrase {name}: the agents are {' '.join(agent_names(o.agents))}")
+
+
+def check_run(o: Options) -> None:
+    """Folders and lists of runs."""
+    if o.name and (Path(o.out) / o.name).exists() and not o.resume:
+        raise UserError(f"{Path(o.out) / o.name} exists already: choose another --name, or continue it with --resume")
+    for name in ("compare", "seeds"):
+        if len(set(getattr(o, name) or ())) < len(getattr(o, name) or ()):
+            raise UserError(f"--{name} names something twice")
     if o.seeds and not o.compare:
         raise UserError("--seeds goes with --compare; for one run say --seed")
-    n = len(o.models) if o.models else o.agents
-    for name in o.compare or [o.method]:
-        if n < REWARDS[name].min_agents:
-            raise UserError(f"method {name} needs at least {REWARDS[name].min_agents} agents, and there is {n}")
-    for name in o.rephrase or ():
-        if name not in agent_names(n):
-            raise UserError(f"--rephrase {name}: the agents are {' '.join(agent_names(n))}")
+
+
+def check_method(o: Options, name: str) -> None:
+    """What a method needs and the options do not give; what its data and models must have is checked when they are read."""
+    method = REWARDS[name]
+    if o.agents < method.min_agents:
+        raise UserError(f"method {name} needs at least {method.min_agents} agents, and there is {o.agents}")
+    if method.needs_rephrased and o.rephrase:
+        raise UserError(f"method {name} lets every agent read both forms of a question: leave --rephrase out")
+    if method.needs_chat and not o.models:
+        raise UserError(
+            f"method {name} needs chat models, which judge a solution when asked; the tiny ones know nothing but sums: "
+            "give --models and --data"
+        )
+
+
+def flag(name: str) -> str:
+    """A field of Options as it is typed: max_new_tokens -> --max-new-tokens."""
+    return f"--{name.replace('_', '-')}"
 
 
 def agent_names(n: int) -> list[str]:
@@ -195,16 +255,26 @@ def agent_names(n: int) -> list[str]:
     return [chr(ord("A") + i) if n <= 26 else f"agent{i}" for i in range(n)]
 
 
-def parse(arguments: Sequence[str] | None, description: str) -> Options:
-    """Options from the command line; those of a resumed run come from its config.json and may not change."""
-    parser = HfArgumentParser(Options, description=description, allow_abbrev=False)
+def parse(arguments: Sequence[str] | None, description: str, kind=Options):
+    """Options, of the dataclass `kind`, from the command line; those of a resumed run come from its config.json."""
+    parser = HfArgumentParser(kind, description=description, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.error = refuse
+    for action in parser._actions:
+        show_plainly(action)
     given = parser.parse_args(arguments)
     typed = what_was_typed(parser, arguments)
     if given.resume:
-        return resumed(given.resume, typed)
-    return Options(**(vars(given) | PRESETS.get(given.preset, {}) | typed))
+        return resumed(given.resume, typed, kind)
+    return kind(**(vars(given) | PRESETS.get(getattr(given, "preset", None), {}) | typed))
+
+
+def show_plainly(action: argparse.Action) -> None:
+    """In --help: `--eval-every N`, not `--eval_every EVAL_EVERY, --eval-every EVAL_EVERY`. Both can still be typed."""
+    action.option_strings = [text for text in action.option_strings if "_" not in text]
+    kinds = {int: "N", float: "X", str: "TEXT"}
+    if action.nargs != 0 and not (action.choices and action.nargs is None):
+        action.metavar = kinds.get(action.type, "yes|no")
 
 
 def refuse(message: str) -> None:
@@ -219,7 +289,7 @@ def what_was_typed(parser: argparse.ArgumentParser, arguments: Sequence[str] | N
     return vars(parser.parse_args(arguments))
 
 
-def resumed(folder: str, typed: dict) -> Options:
+def resumed(folder: str, typed: dict, kind=Options):
     """The options of the run to continue. What would change what is computed is refused by name."""
     saved = runs.read_json(Path(folder) / "config.json")
     if saved.get("compare"):
@@ -227,10 +297,13 @@ def resumed(folder: str, typed: dict) -> Options:
     for name, value in typed.items():
         if name not in ("resume", "steps", "save_every", "device") and value != saved.get(name):
             raise UserError(
-                f"--{name.replace('_', '-')} was {saved.get(name)} in {folder} and cannot change on --resume "
+                f"{flag(name)} was {saved.get(name)} in {folder} and cannot change on --resume "
                 "(only --steps, --save-every and --device can)"
             )
-    known = {f.name for f in dataclasses.fields(Options)}
+    teacher = saved.get("method") in REWARDS and REWARDS[saved["method"]].needs_teacher
+    if teacher and typed.get("steps", saved.get("steps")) != saved.get("steps"):
+        raise UserError(f"--steps was {saved.get('steps')} in {folder} and cannot change: the teacher slows down over them")
+    known = {f.name for f in dataclasses.fields(kind)}
     if not known <= saved.keys():
         raise UserError(f"{folder}/config.json lacks {min(known - saved.keys())}: it is not of this version of Cohort")
-    return Options(**({name: value for name, value in saved.items() if name in known} | typed))
+    return kind(**({name: value for name, value in saved.items() if name in known} | typed))

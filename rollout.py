@@ -43,6 +43,7 @@ class Agent:
         adapter: name of the adapter that is this agent; None when the model's own weights are.
         answer: how an answer is read from a completion, "boxed" or "number" (`answers.extract_answer`).
         rephrase: reads `Problem.rephrased` where there is one (the paper's data decoupling).
+        thinking: asks chat templates that know the switch for private reasoning first (Qwen3).
         stop: text that ends a completion besides the end token; a base model that never ends needs one, such as a line break.
         checkpointing: activations are recomputed while learning (`lora.checkpointing` has been called on the model).
         reference: frozen copy for the KL term; None with adapters, whose reference is the bare base.
@@ -56,6 +57,7 @@ class Agent:
     answer: str = "boxed"
     system: str | None = None
     rephrase: bool = False
+    thinking: bool = False
     stop: str | None = None
     checkpointing: bool = False
     reference: PreTrainedModel | None = None
@@ -66,8 +68,11 @@ class Agent:
 
     def prompt(self, problem: Problem) -> str:
         """The text this agent is given: its form of the question in its own chat template."""
-        question = problem.rephrased if self.rephrase and problem.rephrased else problem.question
-        return chat(question, self.tokenizer, self.system)
+        return self.wrap(problem.rephrased if self.rephrase and problem.rephrased else problem.question)
+
+    def wrap(self, question: str) -> str:
+        """A question in this agent's chat template, up to where its answer begins."""
+        return chat(question, self.tokenizer, self.system, self.thinking)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """What training moves: the adapter, or every weight of the model."""

@@ -3,6 +3,7 @@
     runs/<name>/config.json            the options
     runs/<name>/metrics.jsonl          one line a step
     runs/<name>/checkpoint-000050/     A/, B/, ...: each agent (a model folder, or an adapter in PEFT's format) and its optimizer
+                                       A-teacher/, ...: the same of its teacher, where the method has one
                                        manifest.json: size and SHA-256 of every file, written last
 
 A checkpoint appears whole or not at all: it is written beside its place and renamed. Nothing random is stored, because nothing
@@ -32,7 +33,7 @@ from tasks import Problem, UserError, encode
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
 # numbers each time, so that a difference between two is the policy's.
-SAMPLING, ORDER, EVALUATION = range(3)
+SAMPLING, ORDER, EVALUATION, TEACHING, JUDGING = range(5)
 
 
 def generator(*key: int) -> torch.Generator:
@@ -153,7 +154,8 @@ def append_line(path: Path, record: dict) -> None:
 def read_lines(path: Path) -> list[dict]:
     """All records of a .jsonl file of a run."""
     try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        whole = path.read_text().split("\n")[:-1]  # what follows the last line end was cut off by a kill
+        return [json.loads(line) for line in whole if line.strip()]
     except FileNotFoundError:
         raise UserError(f"{path.parent} is not a run that has begun: it has no {path.name}") from None
     except (OSError, ValueError) as error:
@@ -186,7 +188,8 @@ def save(run: Path, step: int, agents: Sequence[Agent], keep: int = 2) -> Path:
             else:
                 agent.model.save_pretrained(folder)
             agent.tokenizer.save_pretrained(folder)
-            torch.save(agent.optimizer.state_dict(), folder / "optimizer.pt")
+            if agent.optimizer is not None:  # a teacher has none
+                torch.save(agent.optimizer.state_dict(), folder / "optimizer.pt")
         files = sorted(p for p in temporary.rglob("*") if p.is_file())
         parts = {str(p.relative_to(temporary)): {"bytes": p.stat().st_size, "sha256": digest(p)} for p in files}
         metrics = run / "metrics.jsonl"
@@ -250,6 +253,8 @@ def restore(run: Path, agents: Sequence[Agent]) -> int:
     for other in [*checkpoints(run), *run.glob(".checkpoint-*.tmp")]:
         if other.name > folder.name or other.suffix == ".tmp":
             shutil.rmtree(other)  # cut off or damaged: it must not count among the last two
+    for old in checkpoints(run)[:-2]:
+        shutil.rmtree(old)  # a kill may have come just before its removal
     for agent in agents:
         place = folder / agent.name
         if agent.adapter is not None:
@@ -258,9 +263,9 @@ def restore(run: Path, agents: Sequence[Agent]) -> int:
             # Through the library, which may store weights under other names than the model has, then strictly.
             saved = AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype)
             agent.model.load_state_dict(saved.state_dict(), strict=True)
-        agent.optimizer.load_state_dict(
-            torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)
-        )
+        if agent.optimizer is not None:
+            state = torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)
+            agent.optimizer.load_state_dict(state)
     if (run / "metrics.jsonl").exists():
         os.truncate(run / "metrics.jsonl", manifest["metrics_bytes"])
     return manifest["step"]

@@ -1,11 +1,12 @@
 """The embedded default world: tiny Qwen2-architecture transformers that do sums as students do, mistakes included.
 
-Each topic of arithmetic has a right method and a *misconception*: a wrong method that is consistent, as people's are.
-An agent's *profile* gives, for each topic, the share of its warm-up texts that use the right method. A model trained
-on such texts becomes calibrated: it samples the right method with a probability close to its profile. So the profiles
-place each topic where we like in the square of (p_A, p_B), the accuracies of two agents, and the theory of
-`dynamics.py` can be watched on real transformers. `python tinyworld.py` shows the topics and how well calibrated the
-agents are. This world is ours, not the papers', which train models of 0.5 to 4 billion parameters.
+Each topic of arithmetic has a right method and two *misconceptions*: wrong methods that are consistent, as people's are.
+An agent's *profile* gives, for each topic, the share of its warm-up texts that use the right method, and which of the two
+mistakes the others make (the first one, unless a cohort of another kind is asked for). A model trained on such texts
+becomes calibrated: it samples each method with a probability close to its profile. So the profiles place each topic where
+we like in the square of (p_A, p_B), the accuracies of two agents, and decide how often their errors coincide, and the
+theory of `dynamics.py` can be watched on real transformers. `python tinyworld.py` shows the topics and how well calibrated
+the agents are. This world is ours, not the papers', which train models of 0.5 to 4 billion parameters.
 """
 
 import argparse
@@ -48,6 +49,11 @@ def forget_the_one(a, b, c, d):
     return f"{b}+{d}={b + d},{a}+{c}={a + c} -> {a + c}{(b + d) % 10}"
 
 
+def write_the_sum_whole(a, b, c, d):
+    """47+38= with both sums written out: 7+8=15,4+3=7 -> 715."""
+    return f"{b}+{d}={b + d},{a}+{c}={a + c} -> {a + c}{b + d}"
+
+
 def borrow_ten(a, b, c, d):
     """52-37= by columns: 12-7=5,4-3=1 -> 15."""
     return f"{b + 10}-{d}={b + 10 - d},{a - 1}-{c}={a - 1 - c} -> {a - 1 - c}{b + 10 - d}"
@@ -56,6 +62,11 @@ def borrow_ten(a, b, c, d):
 def smaller_from_larger(a, b, c, d):
     """52-37= by taking the smaller digit from the larger one: 7-2=5,5-3=2 -> 25."""
     return f"{d}-{b}={d - b},{a}-{c}={a - c} -> {a - c}{d - b}"
+
+
+def nothing_left(a, b, c, d):
+    """52-37= with nothing left where the upper digit is too small: 0,5-3=2 -> 20."""
+    return f"0,{a}-{c}={a - c} -> {a - c}0"
 
 
 def add_the_tens(a, b, c):
@@ -69,6 +80,11 @@ def drop_the_tens(a, b, c):
     return f"{b}*{c}={b * c},{a}*{c}={a * c} -> {a * c}{b * c % 10}"
 
 
+def write_the_products_whole(a, b, c):
+    """34*6= with both products written out: 4*6=24,3*6=18 -> 1824."""
+    return f"{b}*{c}={b * c},{a}*{c}={a * c} -> {a * c}{b * c}"
+
+
 def product_first(a, b, c):
     """3+4*5= with the product first: 3+(4*5),4*5=20,3+20=23 -> 23."""
     return f"{a}+({b}*{c}),{b}*{c}={b * c},{a}+{b * c}={a + b * c} -> {a + b * c}"
@@ -77,6 +93,11 @@ def product_first(a, b, c):
 def left_to_right(a, b, c):
     """3+4*5= from left to right: (3+4)*5,3+4=7,7*5=35 -> 35."""
     return f"({a}+{b})*{c},{a}+{b}={a + b},{a + b}*{c}={(a + b) * c} -> {(a + b) * c}"
+
+
+def stop_at_the_product(a, b, c):
+    """3+4*5= without coming back to the three: 3+(4*5),4*5=20 -> 20."""
+    return f"{a}+({b}*{c}),{b}*{c}={b * c} -> {b * c}"
 
 
 def bracket_first(a, b, c):
@@ -89,6 +110,11 @@ def bracket_ignored(a, b, c):
     return f"{a}-{b}={a - b},{a - b}-{c}={a - b - c} -> {a - b - c}"
 
 
+def two_minuses_make_a_plus(a, b, c):
+    """15-(7-2)= with a plus for the two minuses: 7-2=5,15+5=20 -> 20."""
+    return f"{b}-{c}={b - c},{a}+{b - c}={a + b - c} -> {a + b - c}"
+
+
 def bottom_kept(a, b, c):
     """2/7+3/7= with the bottom kept: /7,2+3=5 -> 5/7."""
     return f"/{c},{a}+{b}={a + b} -> {a + b}/{c}"
@@ -99,16 +125,21 @@ def bottoms_added(a, b, c):
     return f"{c}+{c}={2 * c},{a}+{b}={a + b} -> {a + b}/{2 * c}"
 
 
+def bottoms_multiplied(a, b, c):
+    """2/7+3/7= over a common bottom, with the tops left as they were: 7*7=49,2+3=5 -> 5/49."""
+    return f"{c}*{c}={c * c},{a}+{b}={a + b} -> {a + b}/{c * c}"
+
+
 # ---------------- Topics and their problems
 
 
 class Topic(NamedTuple):
-    """One kind of problem, in two notations with equally many tokens, and its methods, the right one first."""
+    """One kind of problem, in two notations with equally many tokens, and its methods: right, first and second mistake."""
 
     name: str
     question: str
     rephrased: str
-    methods: tuple[Callable[..., str], Callable[..., str]]
+    methods: tuple[Callable[..., str], Callable[..., str], Callable[..., str]]
     operands: list[tuple[int, ...]]  # all problems of the topic
 
     def problem(self, operands: tuple[int, ...]) -> Problem:
@@ -127,18 +158,18 @@ class Topic(NamedTuple):
 # and "->" rather than "," in fractions, training one of them on ground truth drove the other to its wrong method.
 DIGIT, FACTOR, TEEN = range(1, 10), range(2, 10), range(10, 20)
 TOPICS = (
-    Topic("carry", "{}{}+{}{}=", "{}{} plus {}{}=", (carry_the_one, forget_the_one),
+    Topic("carry", "{}{}+{}{}=", "{}{} plus {}{}=", (carry_the_one, forget_the_one, write_the_sum_whole),
           [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b + d > 9 and a + c < 9]),
-    Topic("borrow", "{}{}-{}{}=", "{}{} minus {}{}=", (borrow_ten, smaller_from_larger),
+    Topic("borrow", "{}{}-{}{}=", "{}{} minus {}{}=", (borrow_ten, smaller_from_larger, nothing_left),
           [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b < d and a > c + 1]),
-    Topic("product", "{}{}*{}=", "{}{} times {}=", (add_the_tens, drop_the_tens),
+    Topic("product", "{}{}*{}=", "{}{} times {}=", (add_the_tens, drop_the_tens, write_the_products_whole),
           [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR) if b * c > 9 and a * c % 10 + b * c // 10 < 10]),
-    Topic("precedence", "{}+{}*{}=", "{} plus {} times {}=", (product_first, left_to_right),
+    Topic("precedence", "{}+{}*{}=", "{} plus {} times {}=", (product_first, left_to_right, stop_at_the_product),
           [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR)
            if a + b < 11 and b * c > 9 and a + b * c % 10 < 10]),
-    Topic("bracket", "{}-({}-{})=", "{} minus ({} minus {})=", (bracket_first, bracket_ignored),
+    Topic("bracket", "{}-({}-{})=", "{} minus ({} minus {})=", (bracket_first, bracket_ignored, two_minuses_make_a_plus),
           [(a, b, c) for a, b, c in product(TEEN, FACTOR, DIGIT) if c < b and b + c < a]),
-    Topic("fraction", "{0}/{2}+{1}/{2}=", "{0} over {2} plus {1} over {2}=", (bottom_kept, bottoms_added),
+    Topic("fraction", "{0}/{2}+{1}/{2}=", "{0} over {2} plus {1} over {2}=", (bottom_kept, bottoms_added, bottoms_multiplied),
           [(a, b, c) for a, b, c in product(DIGIT, DIGIT, range(3, 20)) if a + b < min(c, 10)]),
 )
 
@@ -189,6 +220,7 @@ class WarmStart:
     strong: float = 0.88  # shares of right methods in an agent's texts: see `profiles`
     weak: float = 0.42
     lost: tuple[float, float] = (0.25, 0.30)
+    kind: str = "complementary"  # see KINDS
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -226,10 +258,10 @@ def make_model(settings: WarmStart) -> Qwen2ForCausalLM:
 
 
 class Texts(NamedTuple):
-    """All worked texts: M problems, topic after topic, x 2 notations x 2 methods x T tokens, right-padded."""
+    """All worked texts: M problems, topic after topic, x 2 notations x 3 methods x T tokens, right-padded."""
 
-    ids: Tensor  # [M,2,2,T]
-    labels: Tensor  # [M,2,2,T]: the ids of the completion; -100, which the loss leaves out, on question and padding
+    ids: Tensor  # [M,2,3,T]
+    labels: Tensor  # [M,2,3,T]: the ids of the completion; -100, which the loss leaves out, on question and padding
     first: Tensor  # [topics]: index of each topic's first problem
     count: Tensor  # [topics]: number of its problems
 
@@ -249,24 +281,41 @@ def make_texts(held_out: bool) -> Texts:
         ids[i, :len(row)] = row
         labels[i, len(questions[i]):len(row)] = row[len(questions[i]):]
     count = torch.tensor([len(part) for part in parts])
-    shape = (len(rows) // 4, 2, 2, -1)
+    shape = (len(rows) // 6, 2, 3, -1)
     return Texts(ids.view(shape), labels.view(shape), count.cumsum(0) - count, count)
 
 
-def draw(texts: Texts, profile: Tensor, n: int, rephrased: float, generator) -> tuple[Tensor, Tensor]:
-    """ids and labels of n texts, [n,T]: a topic at random, one of its problems, the right method by profile[topic]."""
-    topic = torch.randint(len(profile), (n,), generator=generator)
+class Profile(NamedTuple):
+    """Which methods an agent's texts use."""
+
+    right: list[float]  # share of the right method, by topic
+    rephrased: list[float]  # the same where the question is in the other notation
+    second: float = 0.0  # share of the second misconception among the wrong methods
+
+
+def draw(texts: Texts, profile: Profile, n: int, rephrased: float, generator) -> tuple[Tensor, Tensor]:
+    """ids and labels of n texts, [n,T]: a topic at random, one of its problems, a notation, a method by the profile."""
+    topic = torch.randint(len(texts.first), (n,), generator=generator)
     u, v, w = torch.rand(3, n, generator=generator)
     problem = texts.first[topic] + (u * texts.count[topic]).long()
-    where = problem, (v < rephrased).long(), (w >= profile[topic]).long()
+    notation = (v < rephrased).long()
+    right = torch.tensor([profile.right, profile.rephrased])[notation, topic]  # [n]
+    method = (w >= right).long() + (w >= 1 - profile.second * (1 - right)).long()
+    where = problem, notation, method
     ids, labels = texts.ids[where], texts.labels[where]  # [n,T]
     longest = int((labels >= 0).any(0).nonzero().max()) + 1
     return ids[:, :longest], labels[:, :longest]
 
 
-def train(model, texts: Texts, profile: list[float], steps: int, lr: float, settings: WarmStart,
+def train(model, texts: Texts, profile: Profile, steps: int, lr: float, settings: WarmStart,
           number: int) -> list[float]:
-    """Train `model` in place on texts drawn by `profile`, `number` seeding the draws; the loss of each step (nats)."""
+    """Train `model` in place on texts drawn by `profile`, `number` seeding the draws; the loss of each step (nats).
+
+    A profile that differs by notation gets as many texts of either, and twice the steps: it is twice as much to learn.
+    """
+    rephrased = settings.rephrased
+    if profile.right != profile.rephrased:
+        rephrased, steps = 0.5, 2 * steps
     generator = torch.Generator().manual_seed(1000 * settings.seed + number)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(  # linear warm-up, then a cosine down to zero
@@ -274,7 +323,7 @@ def train(model, texts: Texts, profile: list[float], steps: int, lr: float, sett
     losses = []
     title = f"warm start, agent {number}" if number else "warm start, shared base"
     for _ in tqdm(range(steps), desc=title, unit="step", leave=False, disable=None):
-        ids, labels = draw(texts, torch.tensor(profile), settings.batch, settings.rephrased, generator)
+        ids, labels = draw(texts, profile, settings.batch, rephrased, generator)
         loss = model(input_ids=ids, labels=labels, use_cache=False).loss  # no mask: the padding comes last
         optimizer.zero_grad()
         loss.backward()
@@ -286,34 +335,60 @@ def train(model, texts: Texts, profile: list[float], steps: int, lr: float, sett
 
 
 @torch.no_grad()
-def calibration(model, rephrased: bool = False) -> dict[str, tuple[float, float]]:
-    """For each topic, the exact probability of the right and of the wrong method's text: means over held-out problems.
+def calibration(model, rephrased: bool = False) -> dict[str, tuple[float, float, float]]:
+    """For each topic, the exact probability of each method's text, right one first: means over held-out problems.
 
-    What is missing to 1 are slips: texts of neither method.
+    What is missing to 1 are slips: texts of no method.
     """
     texts = make_texts(held_out=True)
-    ids, labels = (t[:, int(rephrased)].flatten(0, 1).to(model.device) for t in (texts.ids, texts.labels))  # [2M,T]
-    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # [2M,T-1,V]
-    logp = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]  # [2M,T-1]
-    probability = torch.where(labels[:, 1:] >= 0, logp, 0).sum(-1).exp().view(-1, 2).cpu()  # [M,2]
+    ids, labels = (t[:, int(rephrased)].flatten(0, 1).to(model.device) for t in (texts.ids, texts.labels))  # [3M,T]
+    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # [3M,T-1,V]
+    logp = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]  # [3M,T-1]
+    probability = torch.where(labels[:, 1:] >= 0, logp, 0).sum(-1).exp().view(-1, 3).cpu()  # [M,3]
     means = [part.mean(0).tolist() for part in probability.split(texts.count.tolist())]
-    return {topic.name: (right, wrong) for topic, (right, wrong) in zip(TOPICS, means, strict=True)}
+    return {topic.name: tuple(mean) for topic, mean in zip(TOPICS, means, strict=True)}
 
 
 # ---------------- The cohort
 
 
-def profiles(n_agents: int, settings: WarmStart) -> list[list[float]]:
-    """The share of right methods in each agent's texts, by topic: [agents][topics].
+class Kind(NamedTuple):
+    """What tells agent B from agent A in a cohort of two. A is the same in all kinds: it makes the first mistakes."""
+
+    usual: bool = True  # in the usual notation B is strong where A is weak; else where A is strong
+    rephrased: bool = True  # the same for the other notation
+    second: float = 0.0  # share of the second misconception among B's mistakes
+    twins: bool = False  # B has A's very weights; else its warm start draws other texts
+
+
+# Strengths and mistakes may differ: `seed` (neither), `errors`, `complementary` and `different` (both) are the four cases.
+KINDS = {
+    "same": Kind(usual=False, rephrased=False, twins=True),
+    "seed": Kind(usual=False, rephrased=False),
+    "errors": Kind(usual=False, rephrased=False, second=1.0),
+    "complementary": Kind(),
+    "different": Kind(second=1.0),
+    "rephrased": Kind(usual=False),
+}
+
+
+def profiles(n_agents: int, settings: WarmStart) -> list[Profile]:
+    """The profile of each agent.
 
     In each topic but the last, the larger half of the agents, neighbours on the ring, is strong; who they are rotates
     from topic to topic. So two agents have complementary strengths, with p_A + p_B = 1.30: above the line with a
     margin, since topics drag each other along (they share weights; the theory treats each by itself). The last topic
     is below the line for all: p_A + p_B = 0.55, and the theory says that it is lost.
+
+    With A's strengths, agent B leaves three topics below the line, two of them at p_A + p_B = 0.84. In the kind
+    `rephrased` B has A's strengths in the usual notation, and in the other one, which it should be given to read,
+    the complementary ones: somebody who subtracts better in words.
     """
-    strong = (n_agents + 1) // 2
-    return [[settings.strong if (topic + agent) % n_agents < strong else settings.weak
+    kind, strong = KINDS[settings.kind], (n_agents + 1) // 2
+    rows = [[settings.strong if (topic + agent) % n_agents < strong else settings.weak
              for topic in range(len(TOPICS) - 1)] + [settings.lost[agent % 2]] for agent in range(n_agents)]
+    return [Profile(row if kind.usual else rows[0], row if kind.rephrased else rows[0], kind.second if agent else 0.0)
+            for agent, row in enumerate(rows)]
 
 
 def checksum(tensors: dict[str, Tensor]) -> str:
@@ -349,25 +424,27 @@ def cached(name: str, key: dict, build: Callable[[], dict[str, Tensor]]) -> dict
 def cohort(n_agents: int = 2, seed: int = 0, device: str = "cpu", settings: WarmStart | None = None) -> list[tuple]:
     """The N warm-started agents of the tiny world: a list of (model, tokenizer), models in float32 on `device`.
 
-    One base is trained on texts of both methods; each agent goes on from it with its own profile. All topics are
+    One base is trained on the right method and the first mistake; each agent goes on from it with its own profile, and
+    if that has the second mistake, it learns it there. A kind other than complementary is for two agents. All topics are
     always in, so that a run on a few of them starts from the same weights. It takes about 40 s for two agents on two
     cores and is then read from the cache. The training is on the CPU: a GPU starts from the same weights.
     """
     settings = settings or WarmStart(seed=seed)
 
-    def trained(start: dict[str, Tensor] | None, profile: list[float], steps: int, lr: float, number: int):
+    def trained(start: dict[str, Tensor] | None, profile: Profile, steps: int, lr: float, number: int):
         model = make_model(settings)
         if start:
             model.load_state_dict(start)
         train(model, make_texts(held_out=False), profile, steps, lr, settings, number)
         return model.state_dict()
 
-    everything = asdict(settings)
-    agents_only = ("agent_steps", "agent_lr", "strong", "weak", "lost")
-    base = cached("base", {k: v for k, v in everything.items() if k not in agents_only}, lambda: trained(
-        None, [settings.base_right] * len(TOPICS), settings.base_steps, settings.base_lr, number=0))
+    everything = {k: v for k, v in asdict(settings).items() if k not in ("strong", "weak", "lost", "kind")}
+    equally = [settings.base_right] * len(TOPICS)
+    base = cached("base", {k: v for k, v in everything.items() if k not in ("agent_steps", "agent_lr")}, lambda: trained(
+        None, Profile(equally, equally), settings.base_steps, settings.base_lr, number=0))
     agents = []
     for number, profile in enumerate(profiles(n_agents, settings), start=1):
+        number = 1 if KINDS[settings.kind].twins else number
         model = make_model(settings)
         model.load_state_dict(cached(f"agent{number}", everything | {"profile": profile}, lambda p=profile, n=number: (
             trained(base, p, settings.agent_steps, settings.agent_lr, n))))
@@ -376,21 +453,26 @@ def cohort(n_agents: int = 2, seed: int = 0, device: str = "cpu", settings: Warm
 
 
 def main() -> None:
-    """Show each topic with its two methods, and each agent's profile beside what it does on held-out problems."""
+    """Show each topic with its methods, and each agent's profile beside what it does on held-out problems."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cohort", choices=KINDS, default="complementary", help="kind of a cohort of two")
+    parser.add_argument("--rephrased", action="store_true", help="ask in the other notation")
     options = parser.parse_args()
+    if options.agents != 2 and options.cohort != "complementary":
+        parser.error("--cohort is for two agents")
     for topic in TOPICS:
         x = topic.operands[len(topic.operands) // 2]
-        right, wrong = (method(*x) for method in topic.methods)
-        print(f"{topic.name:<11} {topic.question.format(*x):<10} right: {right:<29} wrong: {wrong}")
-    settings = WarmStart(seed=options.seed)
+        texts = [f"{name}: {method(*x)}" for name, method in zip(("right", "first", "second"), topic.methods, strict=True)]
+        print(f"{topic.name:<11} {topic.question.format(*x):<10} {texts[0]:<36} {texts[1]:<36} {texts[2]}")
+    settings = WarmStart(seed=options.seed, kind=options.cohort)
     agents = zip(cohort(options.agents, settings=settings), profiles(options.agents, settings), strict=True)
     for number, ((model, _), profile) in enumerate(agents, start=1):
-        print(f"\nagent {number:<5} profile  right  wrong  slips")
-        for share, (name, (right, wrong)) in zip(profile, calibration(model).items(), strict=True):
-            print(f"{name:<11} {share:7.2f} {right:6.2f} {wrong:6.2f} {1 - right - wrong:6.3f}")
+        print(f"\nagent {number:<5} profile  right  first  second  slips")
+        shares = profile.rephrased if options.rephrased else profile.right
+        for share, (name, found) in zip(shares, calibration(model, options.rephrased).items(), strict=True):
+            print(f"{name:<11} {share:7.2f} {found[0]:6.2f} {found[1]:6.2f} {found[2]:7.2f} {1 - sum(found):6.3f}")
 
 
 if __name__ == "__main__":

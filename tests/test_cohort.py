@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cohort
 import runs
+import step
 import tinyworld
 from rollout import Agent, sample, sample_cohort
 from tasks import UserError
@@ -34,6 +36,18 @@ def model_folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     tiny.model("qwen3").save_pretrained(folder)  # qwen2 would make AutoTokenizer take its own class
     tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def chat_folder(tmp_path_factory) -> Path:
+    """A random model with a chat template and room for what a judge reads."""
+    folder = tmp_path_factory.mktemp("chat")
+    model, tokenizer = tiny.model("qwen3"), tiny.tokenizer()
+    model.config.max_position_embeddings = 1024
+    tokenizer.chat_template = "{{ messages[-1]['content'] }}"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 
@@ -121,7 +135,7 @@ def test_a_ring_of_n(tmp_path, n, capsys):
     assert "forecasts came true" in capsys.readouterr().out
 
 
-def test_the_ring_is_directed(monkeypatch):
+def test_the_ring_is_directed():
     """Agent n is paid for its peer's majority, agent n-1's, not for its own and not for the next one's."""
 
     class Said:
@@ -129,14 +143,14 @@ def test_the_ring_is_directed(monkeypatch):
             self.answers = [list(answers)]
 
     cohort_ = [Said("1", "1", "2"), Said("2", "2", "1"), Said("3", "3", "1")]
-    assert [cohort.REWARDS["corl"].labels(n, cohort_, [None]) for n in range(3)] == [["3"], ["1"], ["2"]]
-    assert cohort.REWARDS["corl"](1, cohort_, [None]).tolist() == [[0, 0, 1]]
+    assert [cohort.REWARDS["corl"](n, cohort_, [None]).tolist() for n in range(3)] == [[[0, 0, 0]], [[0, 0, 1]], [[0, 0, 0]]]
 
 
 @pytest.mark.parametrize("method", list(cohort.REWARDS))
-def test_every_method_runs(tmp_path, method):
+def test_every_method_runs(tmp_path, method, chat_folder, data_file):
     """A registry entry that no command can run is not a method."""
-    assert go(tmp_path, "--method", method, "--steps", "1") == 0
+    real = ["--models", *[str(chat_folder)] * 2, "--data", str(data_file)] if cohort.REWARDS[method].needs_chat else []
+    assert go(tmp_path, "--method", method, "--steps", "1", *real) == 0
     assert lines(tmp_path / "runs" / f"{method}-001")[-1]["agents"]["A"]["reward_std"] >= 0
 
 
@@ -193,6 +207,28 @@ def test_resume_is_bitwise_a_continuation(tmp_path, options):
     assert cohort.main(["--resume", str(tmp_path / "runs" / "parts"), "--steps", "4"]) == 0
     assert lines(tmp_path / "runs" / "whole") == lines(tmp_path / "runs" / "parts")
     assert same(weights(tmp_path / "runs" / "whole"), weights(tmp_path / "runs" / "parts"))
+
+
+@pytest.mark.parametrize("options", [[], ["--lora-rank", "2", "--lr", "1e-2"]])
+def test_a_teacher_is_resumed_bit_for_bit(tmp_path, options, model_folder, data_file, capsys, monkeypatch):
+    """A teacher that starts again as the policy, or as drawn, votes otherwise; and its pace depends on --steps."""
+    # Agents that know nothing yet earn nothing: something must move them, or the teacher would have nothing to follow.
+    monkeypatch.setattr(step, "group_advantages", lambda rewards, scale: torch.linspace(-1, 1, 4).expand_as(rewards))
+    run = ["--method", "corewarding2", "--steps", "2", "--save-every", "1", "--name", "whole", "--eval-every", "0"]
+    assert go(tmp_path, *run, *options, "--models", *[str(model_folder)] * 2, "--data", str(data_file)) == 0
+    whole, cut = tmp_path / "runs" / "whole", tmp_path / "runs" / "cut"
+    shutil.copytree(whole, cut)
+    shutil.rmtree(cut / "checkpoint-000002")
+    assert cohort.main(["--resume", str(cut)]) == 0
+    assert lines(whole) == lines(cut) and same(weights(whole), weights(cut))
+    kept = weights(cut)
+    slow = {name for name in kept if name.startswith("A-teacher/")}
+    assert slow and not all(torch.equal(kept[name], kept[name.replace("A-teacher", "A")]) for name in slow)
+    damaged = next((cut / "checkpoint-000002" / "A-teacher").glob("*.safetensors"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert runs.newest(cut).name == "checkpoint-000001"
+    assert cohort.main(["--resume", str(cut), "--steps", "5"]) == 2
+    assert "--steps was 2" in capsys.readouterr().err
 
 
 def test_same_seed_same_run_and_another_seed_another(tmp_path):
@@ -281,7 +317,7 @@ def test_not_finite_stops_with_the_place_named(tmp_path, monkeypatch, capsys):
     """A NaN that goes on unnoticed costs the night; the message names step, agent and the last good checkpoint."""
     calls = iter(range(100))
     monkeypatch.setattr(
-        cohort, "group_advantages", lambda rewards, scale: rewards * (float("nan") if next(calls) >= 5 else 0)
+        step, "group_advantages", lambda rewards, scale: rewards * (float("nan") if next(calls) >= 5 else 0)
     )
     assert go(tmp_path, "--steps", "9", "--save-every", "1", "--name", "x") == 2
     told = capsys.readouterr().err.splitlines()[-1]
@@ -298,6 +334,30 @@ def test_compare_starts_every_method_alike(tmp_path, capsys):
         assert starts[0] == starts[1] == starts[2]
     table = capsys.readouterr().out
     assert all(method in table for method in ("corl", "ttrl", "gt")) and "95 % interval" in table
+
+
+def test_compare_at_one_budget(tmp_path):
+    """A method that writes twice as much for each question would win by it: it gets half the questions, rounded up."""
+    assert go(tmp_path, "--compare", "ttrl", "corewarding1", "corewarding2", "--steps", "1", "--name", "x") == 0
+    places = [tmp_path / "runs" / "x" / f"{name}-seed0" for name in ("ttrl", "corewarding1", "corewarding2")]
+    assert [runs.read_json(place / "config.json")["prompts"] for place in places] == [3, 2, 2]
+    starts = [lines(place)[0] for place in places]
+    assert starts[0] == starts[1] == starts[2]
+
+
+def test_help_shows_each_option_once(capsys):
+    """`--eval_every EVAL_EVERY, --eval-every EVAL_EVERY` is noise: one form, with a word for what it takes."""
+    with pytest.raises(SystemExit):
+        cohort.parse(["--help"], "")
+    told = capsys.readouterr().out
+    assert "--eval-every N " in told and "--lr X " in told and "_every" not in told and "--max_new" not in told
+
+
+def test_as_many_agents_as_models():
+    """--agents beside --models is neither needed nor passed over in silence; an equal number is no mistake."""
+    models = ["--models", "A", "B", "C", "--data", "x"]
+    assert cohort.parse(models, "").agents == 3 and cohort.parse([], "").agents == 2
+    cohort.check(cohort.parse([*models, "--agents", "3"], ""))
 
 
 # ---------------------------------------------------------------- a shared base
@@ -370,6 +430,15 @@ BAD = {
     "negative seed": ["--seed", "-1"],
     "a method twice": ["--compare", "corl", "corl"],
     "no steps": ["--steps", "0"],
+    "more agents than models": ["--data", "FILE", "--models", "MODEL", "MODEL", "--agents", "3"],
+    "fewer votes than rollouts": ["--votes", "7"],
+    "votes where none are taken": ["--votes", "16", "--method", "gt"],
+    "no rephrased form": ["--data", "FILE", "--models", "MODEL", "MODEL", "--method", "corewarding1"],
+    "both forms, and one": ["--method", "corewarding1", "--rephrase", "B"],
+    "judges in the tiny world": ["--method", "comas"],
+    "one judge": ["--data", "FILE", "--models", "MODEL", "--method", "comas"],
+    "judges that do not chat": ["--data", "FILE", "--models", "MODEL", "MODEL", "--method", "comas"],
+    "judges in a comparison": ["--data", "FILE", "--models", "MODEL", "MODEL", "--compare", "ttrl", "comas"],
 }
 
 

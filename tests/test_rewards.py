@@ -7,14 +7,20 @@ import pytest
 import torch
 
 from answers import extract_answer, same_answer
-from rewards import REWARDS, Method, agreement, conversion, majority, pseudo_labels
+from rewards import REWARDS, Ballots, Method, agreement, conversion, interaction, majority
 
 HALF = ["1/2", r"\frac12", "0.5"]
 
 
-def cohort_of(*answers, entropy=None, certainty=None):
+def cohort_of(*answers, entropy=None, certainty=None, scores=None):
     """Agents whose rollouts gave these answers: one P x K nested list each."""
-    return [SimpleNamespace(answers=a, entropy=entropy, certainty=certainty) for a in answers]
+    return [SimpleNamespace(answers=a, entropy=entropy, certainty=certainty, scores=scores) for a in answers]
+
+
+def labels_of(name, cohort, truths):
+    """The labels of every agent, where each agent's own rollouts vote."""
+    ballots = [Ballots(member.answers) for member in cohort]
+    return [REWARDS[name].labels(n, ballots, truths) for n in range(len(cohort))]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,7 @@ def test_peer_self_and_pooled_labels():
         "gt": [["2", "5"]] * 3,
     }
     for name, labels in expected.items():
-        assert [pseudo_labels(name, n, cohort, truths) for n in range(3)] == labels, name
+        assert labels_of(name, cohort, truths) == labels, name
     assert REWARDS["corl"](0, cohort, truths).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert REWARDS["corl"](1, cohort, truths).tolist() == [[0, 0, 1], [0, 0, 0]]
     assert REWARDS["corl"](2, cohort, truths).tolist() == [[0, 0, 0], [0, 0, 0]]
@@ -84,6 +90,41 @@ def test_two_agents_teach_each_other():
     cohort = cohort_of([["A", "A", "B"]], [["B", "B", "A"]])
     assert REWARDS["corl"](0, cohort, [None]).tolist() == [[0, 0, 1]]
     assert REWARDS["corl"](1, cohort, [None]).tolist() == [[0, 0, 1]]
+
+
+def test_each_form_is_labelled_by_the_other():
+    """Co-rewarding-I: a form that is graded by its own votes is TTRL; here the two forms of question 1 disagree."""
+    forms = [["7", "7", "8"], ["1", "2", "2"], ["8", "8", "7"], ["2", None, "2"]]  # questions 1 and 2, then rephrased
+    cohort = cohort_of(forms)
+    assert labels_of("corewarding1", cohort, [None] * 4) == [["8", "2", "7", "2"]]
+    rewards = REWARDS["corewarding1"](0, cohort, [None] * 4)
+    assert rewards.tolist() == [[0, 0, 1], [0, 1, 1], [0, 0, 1], [1, 0, 1]]
+
+
+def test_who_votes_need_not_be_who_is_trained():
+    """V = 5 votes, K = 3 trained on; or a teacher's votes: the label is theirs, the rewards the agent's own."""
+    voters = [Ballots([["1", "1", "2", "2", "2"]])]
+    cohort = cohort_of([["1", "1", "2"]])  # the first three of the five, whose own majority is 1
+    for name in ("ttrl", "corewarding2"):
+        labels = REWARDS[name].labels(0, voters, [None])
+        assert labels == ["2"] and REWARDS[name](0, cohort, [None], labels).tolist() == [[0, 0, 1]]
+
+
+def test_votes_are_counted_once(monkeypatch):
+    """Labels, their figures and the agreement on the ring all read the votes; counting them costs a second each on MATH."""
+    counted = []
+    monkeypatch.setattr("rewards.majority", lambda group: counted.append(group) or "1")
+    ballots = [Ballots([["1"], ["2"]]), Ballots([["3"], ["4"]])]
+    for _ in range(3):
+        assert [REWARDS["corl"].labels(n, ballots, [None] * 2) for n in (0, 1)] == [["1", "1"]] * 2
+    assert sorted(counted) == [["1"], ["2"], ["3"], ["4"]]
+
+
+def test_what_a_discussion_pays():
+    """CoMAS: solver (s-1)/2, evaluator the rest to 1, and an unreadable score costs its scorer 1 and pays nobody."""
+    assert [interaction(s) for s in (1, 2, 3, None)] == [(0, 1, 0), (0.5, 0.5, 0), (1, 0, 0), (0, 0, -1)]
+    cohort = cohort_of([["a", "b", "c", "d"]], scores=[[1, 2, 3, None]])
+    assert REWARDS["comas"](0, cohort, [None]).tolist() == [[0, 0.5, 1, 0]]
 
 
 def test_empo_share():
@@ -105,20 +146,22 @@ def test_confidence_rewards():
 def test_every_method(name):
     """One signature for all: [P,K] float32, unequal per-agent answers allowed, and a permutation only permutes."""
     torch.manual_seed(0)
-    rollouts = [["1", "2", "2", None], ["3", None, None, "3"], [None] * 4]
-    shape = (3, 4)
-    cohort = cohort_of(rollouts, rollouts[::-1], entropy=torch.rand(shape), certainty=torch.rand(shape))
-    truths = ["2", None, "4"]
+    rollouts = [["1", "2", "2", None], ["3", None, None, "3"], [None] * 4, ["1", "1", "2", None]]
+    shape = (4, 4)
+    scores = [[1, 2, 3, None], [3, 3, 1, 2], [None] * 4, [2] * 4]
+    cohort = cohort_of(rollouts, rollouts[::-1], entropy=torch.rand(shape), certainty=torch.rand(shape), scores=scores)
+    truths = ["2", None, "4", "1"]
     method = REWARDS[name]
     rewards = method(1, cohort, truths)
     assert rewards.shape == shape and rewards.dtype == torch.float32 and rewards.isfinite().all()
     assert isinstance(method, Method) and method.formula and (method.label is None) != (method.direct is None)
-    assert len(pseudo_labels(name, 1, cohort, truths)) == 3
+    assert [len(labels) for labels in labels_of(name, cohort, truths)] == [4, 4]
 
     order = [2, 0, 3, 1]
     for member in cohort:
         member.answers = [[group[k] for k in order] for group in member.answers]
         member.entropy, member.certainty = member.entropy[:, order], member.certainty[:, order]
+        member.scores = [[group[k] for k in order] for group in member.scores]
     assert torch.equal(method(1, cohort, truths), rewards[:, order])
 
 
@@ -128,10 +171,19 @@ def test_no_label_no_reward():
     assert REWARDS["gt"](0, cohort, [None]).sum() == 0
     assert REWARDS["corl"](0, cohort, [None]).sum() == 0
     assert REWARDS["corl"](1, cohort, [None]).sum() == 0  # agent 0 says 1, but nobody of agent 1 answers
-    assert pseudo_labels("rent", 0, cohort, [None]) == [None]
+    assert labels_of("rent", cohort, [None]) == [[None], [None]]
 
 
 def test_what_methods_need():
     """The command refuses a method by these fields."""
     assert {name for name, method in REWARDS.items() if method.needs_labels} == {"gt"}
-    assert {name for name, method in REWARDS.items() if method.min_agents > 1} == {"corl", "pooled"}
+    assert {name for name, method in REWARDS.items() if method.needs_rephrased} == {"corewarding1"}
+    assert {name for name, method in REWARDS.items() if method.needs_teacher} == {"corewarding2"}
+    assert {name for name, method in REWARDS.items() if method.needs_chat} == {"comas"}
+    assert {name for name, method in REWARDS.items() if method.min_agents > 1} == {"corl", "pooled", "comas"}
+    assert {name for name, m in REWARDS.items() if m.votes} == {"corl", "ttrl", "pooled", "corewarding1", "corewarding2"}
+    assert {name: m.cost for name, m in REWARDS.items() if m.cost > 1} == {
+        "corewarding1": 2,
+        "corewarding2": 2,
+        "comas": 3,
+    }

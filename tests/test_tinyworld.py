@@ -1,7 +1,9 @@
 """The tiny world: its arithmetic, its held-out problems, its tokenizer, its training and its cache."""
 
+import json
 import os
 import re
+import zlib
 from collections import Counter
 
 import pytest
@@ -11,8 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tinyworld
 from answers import extract_answer, same_answer
+from benchmarks.diversity import judge, summary, wrong_coincidence
 from tasks import UserError, chat, encode
-from tinyworld import TOPICS, WarmStart
+from tinyworld import TOPICS, Profile, WarmStart
 
 TINY = WarmStart(hidden=16, layers=1, batch=8, base_steps=3, agent_steps=2)
 
@@ -23,16 +26,17 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("COHORT_CACHE", str(tmp_path / "cache"))
 
 
-EXAMPLES = [  # topic, operands, question, right text, wrong text; worked by hand
-    ("carry", (4, 7, 3, 8), "47+38=", "7+8=15,4+3+1=8 -> 85", "7+8=15,4+3=7 -> 75"),
-    ("carry", (1, 5, 2, 5), "15+25=", "5+5=10,1+2+1=4 -> 40", "5+5=10,1+2=3 -> 30"),
-    ("borrow", (5, 2, 3, 7), "52-37=", "12-7=5,4-3=1 -> 15", "7-2=5,5-3=2 -> 25"),
-    ("borrow", (9, 1, 1, 9), "91-19=", "11-9=2,8-1=7 -> 72", "9-1=8,9-1=8 -> 88"),
-    ("product", (3, 4, 6), "34*6=", "4*6=24,3*6=18,2+18=20 -> 204", "4*6=24,3*6=18 -> 184"),
-    ("product", (1, 5, 2), "15*2=", "5*2=10,1*2=2,1+2=3 -> 30", "5*2=10,1*2=2 -> 20"),
-    ("precedence", (3, 4, 5), "3+4*5=", "3+(4*5),4*5=20,3+20=23 -> 23", "(3+4)*5,3+4=7,7*5=35 -> 35"),
-    ("bracket", (15, 7, 2), "15-(7-2)=", "7-2=5,15-5=10 -> 10", "15-7=8,8-2=6 -> 6"),
-    ("fraction", (2, 3, 7), "2/7+3/7=", "/7,2+3=5 -> 5/7", "7+7=14,2+3=5 -> 5/14"),
+EXAMPLES = [  # topic, operands, question, right text, first mistake, second mistake; worked by hand
+    ("carry", (4, 7, 3, 8), "47+38=", "7+8=15,4+3+1=8 -> 85", "7+8=15,4+3=7 -> 75", "7+8=15,4+3=7 -> 715"),
+    ("carry", (1, 5, 2, 5), "15+25=", "5+5=10,1+2+1=4 -> 40", "5+5=10,1+2=3 -> 30", "5+5=10,1+2=3 -> 310"),
+    ("borrow", (5, 2, 3, 7), "52-37=", "12-7=5,4-3=1 -> 15", "7-2=5,5-3=2 -> 25", "0,5-3=2 -> 20"),
+    ("borrow", (9, 1, 1, 9), "91-19=", "11-9=2,8-1=7 -> 72", "9-1=8,9-1=8 -> 88", "0,9-1=8 -> 80"),
+    ("product", (3, 4, 6), "34*6=", "4*6=24,3*6=18,2+18=20 -> 204", "4*6=24,3*6=18 -> 184", "4*6=24,3*6=18 -> 1824"),
+    ("product", (1, 5, 2), "15*2=", "5*2=10,1*2=2,1+2=3 -> 30", "5*2=10,1*2=2 -> 20", "5*2=10,1*2=2 -> 210"),
+    ("precedence", (3, 4, 5), "3+4*5=", "3+(4*5),4*5=20,3+20=23 -> 23", "(3+4)*5,3+4=7,7*5=35 -> 35",
+     "3+(4*5),4*5=20 -> 20"),
+    ("bracket", (15, 7, 2), "15-(7-2)=", "7-2=5,15-5=10 -> 10", "15-7=8,8-2=6 -> 6", "7-2=5,15+5=20 -> 20"),
+    ("fraction", (2, 3, 7), "2/7+3/7=", "/7,2+3=5 -> 5/7", "7+7=14,2+3=5 -> 5/14", "7*7=49,2+3=5 -> 5/49"),
 ]
 
 
@@ -40,11 +44,11 @@ def topic_named(name):
     return next(topic for topic in TOPICS if topic.name == name)
 
 
-@pytest.mark.parametrize("name, operands, question, right, wrong", EXAMPLES)
-def test_worked_texts(name, operands, question, right, wrong):
-    """Guards against a wrong step or answer in a topic's texts."""
+@pytest.mark.parametrize("name, operands, question, right, first, second", EXAMPLES)
+def test_worked_texts(name, operands, question, right, first, second):
+    """Guards against a wrong step or answer in a topic's texts, and against mistakes in another order."""
     topic = topic_named(name)
-    assert [method(*operands) for method in topic.methods] == [right, wrong]
+    assert [method(*operands) for method in topic.methods] == [right, first, second]
     problem = topic.problem(operands)
     assert (problem.question, problem.topic) == (question, name)
     assert problem.answer == right.split(" -> ")[1]
@@ -88,15 +92,15 @@ def value(expression):
 
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
 def test_every_problem(topic):
-    """Guards, over all problems: a right answer that is wrong, a wrong one that is right, a step that does not hold,
-    an answer that the reward code reads otherwise, and a problem that occurs twice."""
+    """Guards, over all problems: a right answer that is wrong, a wrong one that is right, two mistakes with one answer,
+    a step that does not hold, an answer that the reward code reads otherwise, and a problem that occurs twice."""
     questions = [topic.problem(x).question for x in topic.operands]
     assert len(set(questions)) == len(questions) > 150
     for x in topic.operands:
         problem = topic.problem(x)
-        right, wrong = (extract_answer(method(*x), style="number") for method in topic.methods)
+        right, first, second = (extract_answer(method(*x), style="number") for method in topic.methods)
         assert right == problem.answer and value(right) == value(problem.question.rstrip("="))
-        assert not same_answer(wrong, right)
+        assert not same_answer(first, right) and not same_answer(second, right) and not same_answer(first, second)
         for method in topic.methods:
             for step in re.split(r",| -> ", method(*x))[:-1]:
                 if "=" in step:
@@ -169,25 +173,37 @@ def test_labels_cover_the_completion_and_its_end_only():
 
 
 def test_texts_are_drawn_by_the_profile():
-    """Guards against profiles that are swapped between topics or methods: shares 1, 0 and 3/4 come out as such."""
-    texts = tinyworld.make_texts(held_out=False)
-    tokenizer = tinyworld.make_tokenizer()
-    profile = torch.tensor([1.0, 0.0, 0.75, 1.0, 0.0, 0.75])
-    ids, _ = tinyworld.draw(texts, profile, 4000, 0.25, torch.Generator().manual_seed(0))
-    known = {q.format(*x) + m(*x): (t.name, q is t.rephrased, m is t.methods[0])
+    """Guards against profiles that are swapped between topics, notations or methods: shares 1, 0 and 3/4 come out as
+    such, other shares in the other notation, and of the mistakes a third is the second one."""
+    texts, tokenizer = tinyworld.make_texts(held_out=False), tinyworld.make_tokenizer()
+    profile = Profile([1.0, 0.0, 0.75, 1.0, 0.0, 0.75], [0.0, 1.0, 0.5, 0.5, 0.5, 0.5], second=1 / 3)
+    ids, _ = tinyworld.draw(texts, profile, 8000, 0.25, torch.Generator().manual_seed(0))
+    known = {q.format(*x) + m(*x): (t.name, q is t.rephrased, t.methods.index(m))
              for t in TOPICS for x in t.operands for q in (t.question, t.rephrased) for m in t.methods}
     drawn = [known[text] for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
-    for topic, share in zip(TOPICS, profile.tolist(), strict=True):
-        right = [is_right for name, _, is_right in drawn if name == topic.name]
-        assert abs(len(right) / 4000 - 1 / 6) < 0.03 and abs(sum(right) / len(right) - share) < 0.06
-    assert abs(sum(rephrased for _, rephrased, _ in drawn) / 4000 - 0.25) < 0.03
+    for topic, *shares in zip(TOPICS, profile.right, profile.rephrased, strict=True):
+        assert abs(sum(name == topic.name for name, _, _ in drawn) / 8000 - 1 / 6) < 0.03
+        for notation, share in enumerate(shares):
+            right = [method == 0 for name, other, method in drawn if (name, other) == (topic.name, notation)]
+            assert abs(sum(right) / len(right) - share) < 0.09 and (share not in (0, 1) or set(right) == {share == 1})
+    assert abs(sum(rephrased for _, rephrased, _ in drawn) / 8000 - 0.25) < 0.03
+    wrong = [method for _, _, method in drawn if method]
+    assert abs(wrong.count(2) / len(wrong) - 1 / 3) < 0.03
+
+
+def test_the_usual_cohort_draws_what_it_always_drew():
+    """Guards against a change to the topics or the draws that moves the default warm start, and with it every figure of
+    the README. The two sums are those of the code before there were second mistakes."""
+    profile, generator = tinyworld.profiles(2, WarmStart())[0], torch.Generator().manual_seed(7)
+    batch = tinyworld.draw(tinyworld.make_texts(held_out=False), profile, 64, 0.25, generator)
+    assert [zlib.crc32(t.numpy().tobytes()) for t in batch] == [4197154857, 104652282]
 
 
 def test_a_short_training_run_learns():
     """Guards against a loss that does not fall: 100 steps take it from ln(vocabulary), about 3.3, to below 1.9."""
     settings = WarmStart(hidden=32, batch=16)
     model = tinyworld.make_model(settings)
-    losses = tinyworld.train(model, tinyworld.make_texts(False), [0.6] * 6, 100, 1e-2, settings, 0)
+    losses = tinyworld.train(model, tinyworld.make_texts(False), Profile([0.6] * 6, [0.6] * 6), 100, 1e-2, settings, 0)
     assert losses[0] > 2.5 and sum(losses[-5:]) / 5 < 1.9
 
 
@@ -196,7 +212,7 @@ def test_calibration_is_the_exact_probability():
     model = tinyworld.make_model(WarmStart(hidden=16, layers=1)).double()
     tokenizer = tinyworld.make_tokenizer()
     topic = TOPICS[0]
-    totals = [0.0, 0.0]
+    totals = [0.0, 0.0, 0.0]
     part = topic.part(held_out=True)
     for x in part:
         for m, method in enumerate(topic.methods):
@@ -212,14 +228,69 @@ def test_profiles():
     """Guards against cohorts that are not complementary, or a topic on the wrong side of the line."""
     settings = WarmStart()
     for n in (2, 3, 4):
-        rows = tinyworld.profiles(n, settings)
+        cohort = tinyworld.profiles(n, settings)
+        rows = [profile.right for profile in cohort]
         assert len(rows) == n and all(len(row) == len(TOPICS) for row in rows)
+        assert all(profile.rephrased == profile.right and profile.second == 0 for profile in cohort)
         for shares in list(zip(*rows, strict=True))[:-1]:
             assert shares.count(settings.strong) == (n + 1) // 2 and sum(shares) / n > 0.6
         assert sum(row[-1] for row in rows) / n < 0.3
         assert len({tuple(row) for row in rows}) == n
-    a, b = tinyworld.profiles(2, settings)
+    a, b = (profile.right for profile in tinyworld.profiles(2, settings))
     assert all({x, y} == {settings.strong, settings.weak} for x, y in zip(a[:-1], b[:-1], strict=True))
+
+
+def test_kinds_of_cohort():
+    """Guards against an agent A that is not the same in all kinds, and a B that differs in the wrong thing: strengths
+    in the usual notation, strengths in the other one, the mistake, each worked by hand."""
+    a, b = [0.88, 0.42, 0.88, 0.42, 0.88, 0.25], [0.42, 0.88, 0.42, 0.88, 0.42, 0.30]
+    expected = {"same": (a, a, 0), "seed": (a, a, 0), "errors": (a, a, 1), "complementary": (b, b, 0),
+                "different": (b, b, 1), "rephrased": (a, b, 0)}
+    assert expected.keys() == tinyworld.KINDS.keys()
+    for kind, profile in expected.items():
+        assert tinyworld.profiles(2, WarmStart(kind=kind)) == [(a, a, 0), profile]
+
+
+def test_agents_of_each_kind(monkeypatch):
+    """Guards against twins that differ, against a second seed that is the first, against an agent A trained anew for
+    each kind, and against one notation's texts running short where a profile has two."""
+    calls, drawn = counted(monkeypatch), []
+    draw = tinyworld.draw
+    monkeypatch.setattr(tinyworld, "draw", lambda *args: drawn.append(args[3]) or draw(*args))
+    weights = {}
+    for kind in tinyworld.KINDS:
+        a, b = (model.state_dict() for model, _ in tinyworld.cohort(2, settings=WarmStart(**{**vars(TINY), "kind": kind})))
+        weights[kind] = tinyworld.checksum(a), tinyworld.checksum(b)
+    assert calls == [0, 1, 2, 2, 2, 2, 2] and drawn == [0.25] * (3 + 5 * 2) + [0.5] * 4
+    assert len({a for a, _ in weights.values()}) == 1 and len({b for _, b in weights.values()}) == 6
+    assert [kind for kind, (a, b) in weights.items() if a == b] == ["same"]
+
+
+def test_coincidence_of_wrong_answers():
+    """Guards against an overlap of errors that counts right samples, samples of different questions, or two missing
+    answers as alike. By hand: question 1 has 2 x 1 pairs of wrong samples, one of them alike (75 and 75.0), question 2 has
+    2 x 2 and none alike (A's first is no answer, as is B's second), question 3 has a wrong sample of A only."""
+    a = [["85", "75", "715"], [None, "20", "15"], ["4", "5", "5"]]
+    b = [["75.0", "85", "85"], ["25", None, "15"], ["5", "5", "5"]]
+    assert wrong_coincidence(a, b, ["85", "15", "5"]) == (1, 2 * 1 + 2 * 2 + 1 * 0)
+    assert wrong_coincidence([["85"]], [["85"]], ["85"]) == (0, 0)
+
+
+def test_forecast_from_the_measured_overlap(tmp_path):
+    """Guards against a forecast that leaves omega out: two topics start at (.42, .42), below the line. Where no wrong
+    answers coincide the theory says right, where all do it says wrong, and without a wrong pair omega is the paper's 1."""
+    probes = [{"A": dict.fromkeys(("carry", "borrow", "product"), p), "B": {"carry": p, "borrow": p, "product": 0.9}}
+              for p in (0.42, 0.8)]
+    (tmp_path / "config.json").write_text(json.dumps({"method": "corl", "k": 8, "seed": 3}))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"probes": line}) + "\n" for line in probes))
+    topics = {"carry": {"alike": 0, "pairs": 50}, "borrow": {"alike": 50, "pairs": 50}, "product": {"alike": 0, "pairs": 0}}
+    found = {"kappa": 0.1, "rescue": 0.2, "topics": topics}
+    (tmp_path / "diversity.json").write_text(json.dumps({"before": found, "after": found}))
+    result = judge(tmp_path)
+    assert [(row["omega"], row["forecast"], row["paper"], row["outcome"]) for row in result["rows"]] == [
+        (0, "right", "wrong", "right"), (1, "wrong", "wrong", "right"), (1, "right", "right", "right")]
+    line = summary([result])
+    assert (line["omega"], line["hits"], line["told"]) == (0.5, 2, 3) and line["forecast"] == pytest.approx(2 / 3)
 
 
 def counted(monkeypatch):

@@ -1,0 +1,192 @@
+"""One training step: the cohort writes, votes, is paid and learns; and how it is measured on problems held out.
+
+    write -> label -> reward -> advantage -> one GRPO step for each agent
+
+This order is every method's. What a method may add: both forms of each question (Co-rewarding-I), a teacher that votes in
+the agent's place (Co-rewarding-II), a discussion of each solution (CoMAS), or more votes than rollouts that are trained on
+(TTRL). `rewards.Method` says which of them it needs.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from torch import Tensor
+
+import runs
+from answers import same_answer
+from evaluate import evaluate
+from grpo import group_advantages, update
+from judges import Judged, join, judge
+from options import Options
+from rewards import REWARDS, Ballots
+from rollout import Agent, Rollouts, sample_cohort
+from tasks import Problem
+from teachers import alpha, follow
+
+
+def train_step(
+    agents: Sequence[Agent], problems: Sequence[Problem], step: int, o: Options, teachers: Sequence[Agent] = ()
+) -> dict:
+    """Sample, vote, reward, learn; returns the step's line of metrics."""
+    start = time.perf_counter()
+    method = REWARDS[o.method]
+    problems = both_forms(problems) if method.needs_rephrased else problems
+    truths = [p.answer for p in problems]
+    votes = (o.votes if method.votes else None) or o.k
+    written = write(agents, problems, o.k if teachers else votes, runs.SAMPLING, step, o)
+    taught = write(teachers, problems, votes, runs.TEACHING, step, o)
+    trained = [first(rollouts, o.k) for rollouts in written]  # [P,K] of each agent
+    judged = discuss(agents, trained, problems, step, o) if method.needs_chat else []
+    sampled = time.perf_counter()
+    own = [Ballots(rollouts.answers) for rollouts in written]
+    ballots = [Ballots(rollouts.answers) for rollouts in taught] or own
+    line = {"step": step, "agreement": agreement_on_ring(own), "agents": {}}
+    for n, agent in enumerate(agents):
+        labels = method.labels(n, ballots, truths)
+        rewards = method(n, judged or trained, truths, labels)  # [P,K]
+        began = time.perf_counter()
+        learned = learn(agent, trained[n], rewards, judged[n] if judged else None, o)
+        line["agents"][agent.name] = (
+            describe(trained[n], rewards, labels, truths)
+            | learned
+            | (describe_judging(judged[n]) if judged else {})
+            | {"tokens": tokens([written[n], *taught[n : n + 1]], judged[n : n + 1])}
+            | {"sample_seconds": (sampled - start) / len(agents), "learn_seconds": time.perf_counter() - began}
+        )
+    for teacher, agent in zip(teachers, agents, strict=False):  # most methods have no teachers
+        follow(teacher, agent, alpha(step, o.steps))
+    return line
+
+
+def both_forms(problems: Sequence[Problem]) -> list[Problem]:
+    """2P problems: the P original ones, then the same P in their rephrased form."""
+    return [*problems, *(dataclasses.replace(p, question=p.rephrased) for p in problems)]
+
+
+def write(
+    agents: Sequence[Agent], problems: Sequence[Problem], k: int, purpose: int, step: int, o: Options
+) -> list[Rollouts]:
+    """k rollouts of every problem by every agent; `purpose` and `step` decide the numbers they are drawn with."""
+    prompts = [[agent.prompt(p) for p in problems] for agent in agents]
+    generators = [runs.generator(o.seed, purpose, step, n) for n in range(len(agents))]
+    return sample_cohort(agents, prompts, k, o.max_new_tokens, o.temperature, generators)
+
+
+def first(rollouts: Rollouts, k: int) -> Rollouts:
+    """The first k rollouts of each prompt. All are drawn alike, so any k chosen without a look at them would do."""
+    if rollouts.mask.shape[1] == k:
+        return rollouts
+    whole = ("prompt_ids", "prompt_mask")
+    return Rollouts(
+        **{
+            name: value if name in whole else value[:, :k] if isinstance(value, Tensor) else [g[:k] for g in value]
+            for name, value in vars(rollouts).items()
+        }
+    )
+
+
+def discuss(
+    agents: Sequence[Agent], cohort: Sequence[Rollouts], problems: Sequence[Problem], step: int, o: Options
+) -> list[Judged]:
+    """CoMAS's evaluations and scores of what the cohort wrote (`judges.py`)."""
+    generators = [runs.generator(o.seed, runs.JUDGING, step, n) for n in range(len(agents) + 1)]
+    return judge(agents, cohort, problems, o.max_new_tokens, o.temperature, generators)
+
+
+def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, judged: Judged | None, o: Options) -> dict[str, float]:
+    """One GRPO step on the agent's rollouts [P,K], and on what it wrote as a judge."""
+    advantages = group_advantages(rewards, o.scale)  # [P,K]
+    if judged:
+        rollouts, advantages = join(
+            [
+                (rollouts, advantages),
+                (judged.evaluations, group_advantages(judged.evaluator_rewards, o.scale)),
+                (judged.scorings, group_advantages(judged.scorer_rewards, o.scale)),
+            ]
+        )
+    # Co-rewarding-I's loss is the sum over the two forms: twice the mean over its 2P groups.
+    forms = 2 if REWARDS[o.method].needs_rephrased else 1
+    return update(
+        agent,
+        rollouts,
+        forms * advantages,
+        temperature=o.temperature,
+        epochs=o.epochs,
+        clip=o.clip,
+        beta=forms * o.beta,
+        average=o.average,
+        max_new_tokens=o.max_new_tokens,
+        micro_batch=o.micro_batch * (o.k if judged else 1),  # groups of one, as many rollouts in memory
+        max_grad_norm=o.max_grad_norm,
+    )
+
+
+# ---------------------------------------------------------------- what a step looked like
+
+
+def describe(
+    rollouts: Rollouts, rewards: Tensor, labels: Sequence[str | None], truths: Sequence[str | None]
+) -> dict:
+    """One agent's figures of a step. `labels` are what it was paid to agree with, None where there was none."""
+    known = [
+        (label, truth) for label, truth in zip(labels, truths, strict=True) if label is not None and truth is not None
+    ]
+    right = [[same_answer(a, t) for a in g] for g, t in zip(rollouts.answers, truths, strict=True) if t is not None]
+    return {
+        "reward_mean": rewards.mean().item(),
+        "reward_std": rewards.std(-1, correction=0).mean().item(),  # within groups: what advantages are made of
+        "signal": rewards.ne(rewards[:, :1]).any(-1).float().mean().item(),  # share of groups that are not unanimous
+        "labelled": sum(label is not None for label in labels) / len(labels),
+        "accuracy": sum(sum(marks) for marks in right) / (len(right) * rewards.shape[1]) if right else None,
+        "label_accuracy": sum(same_answer(label, truth) for label, truth in known) / len(known) if known else None,
+        "length": rollouts.mask.sum(-1).float().mean().item(),
+        "truncated": 1 - rollouts.finished.float().mean().item(),
+        "entropy": rollouts.entropy.mean().item(),
+    }
+
+
+def describe_judging(judged: Judged) -> dict:
+    """CoMAS: the share of this agent's solutions that got a score, and what it earned as a judge."""
+    given = [score is not None for group in judged.scores for score in group]
+    return {
+        "scored": sum(given) / len(given),
+        "evaluator_reward": judged.evaluator_rewards.mean().item(),
+        "scorer_reward": judged.scorer_rewards.mean().item(),
+    }
+
+
+def tokens(written: Sequence[Rollouts], judged: Sequence[Judged]) -> int:
+    """All that was generated for one agent, trained on or not: the budget by which methods are compared."""
+    return sum(int(r.mask.sum()) for r in [*written, *(r for j in judged for r in (j.evaluations, j.scorings))])
+
+
+def agreement_on_ring(ballots: Sequence[Ballots]) -> float | None:
+    """Share of (agent, question) pairs in which agent and peer have the same majority answer; None without a peer."""
+    if len(ballots) < 2:
+        return None
+    ring = range(len(ballots))
+    pairs = [same_answer(*pair) for n in ring for pair in zip(ballots[n].votes, ballots[n - 1].votes, strict=True)]
+    return sum(pairs) / len(pairs)
+
+
+def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
+    """Held-out accuracy of every agent: `probes` by topic, the probability p that the theory speaks of, and `eval` over all."""
+    if not any(p.answer for p in test):
+        return {}
+    line = {"probes": {}, "eval": {}}
+    for n, agent in enumerate(agents):
+        found = evaluate(
+            agent, test, o.eval_k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n)
+        )
+        line["probes"][agent.name] = found.by_topic
+        line["problems"] = found.problems
+        line["eval"][agent.name] = {
+            "pass1": found.pass1,
+            "low": found.interval[0],
+            "high": found.interval[1],
+            "majk": found.majk,
+            "length": found.length,
+            "truncated": found.truncated,
+        }
+    return line

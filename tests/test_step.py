@@ -1,0 +1,104 @@
+"""One step: who votes, who is trained on, what is counted."""
+
+import dataclasses
+
+import tiny
+import torch
+
+import step
+from grpo import group_advantages
+from options import Options
+from rewards import Ballots
+from rollout import Agent, sample
+from tasks import Problem
+from teachers import make_teachers
+
+PROBLEMS = [Problem(f"w{i} w{i + 1}", str(i), rephrased=f"w{i + 1} w{i} w3") for i in (5, 9)]
+BASE = Options(models=["a", "b"], data="d", k=3, prompts=2, max_new_tokens=8, lr=1e-3, answer="number")
+
+
+def two_agents(context: int = 128) -> list[Agent]:
+    """Two random agents with an optimizer each."""
+    agents = []
+    for seed, name in enumerate("AB"):
+        model = tiny.model("qwen3", seed)
+        model.config.max_position_embeddings = context
+        agent = Agent(name, model, tiny.tokenizer(), answer="number")
+        agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-3)
+        agents.append(agent)
+    return agents
+
+
+def watched(monkeypatch) -> list:
+    """The (rollouts, advantages, options) that each update is given; nothing is learnt."""
+    seen = []
+    monkeypatch.setattr(step, "update", lambda agent, r, a, **more: seen.append((r, a, more)) or {"loss": 0.0})
+    return seen
+
+
+def test_all_vote_and_the_first_k_are_trained_on(monkeypatch):
+    """--votes 5 --k 3: the label is the majority of five, three are graded by it, and the tokens of all five are counted."""
+    seen, counted = watched(monkeypatch), []
+    monkeypatch.setattr(step, "Ballots", lambda answers: counted.append(answers) or Ballots([["1"] * 5, ["2"] * 5]))
+    o = dataclasses.replace(BASE, method="ttrl", votes=5)
+    agents = two_agents()
+    line = step.train_step(agents, PROBLEMS, 1, o)
+    whole = sample(agents[0], [p.question for p in PROBLEMS], 5, 8, generator=step.runs.generator(0, 0, 1, 0))
+    assert [len(group) for group in counted[0]] == [5, 5]
+    rollouts = seen[0][0]
+    assert rollouts.mask.shape[:2] == (2, 3) and rollouts.texts == [group[:3] for group in whole.texts]
+    assert torch.equal(rollouts.completion_ids, whole.completion_ids[:, :3])
+    assert line["agents"]["A"]["tokens"] == int(whole.mask.sum()) > int(rollouts.mask.sum())
+
+
+def test_both_forms_are_read_and_their_losses_add_up(monkeypatch):
+    """Co-rewarding-I: 2P groups, the originals first; the sum of two means is twice the mean over all."""
+    seen = watched(monkeypatch)
+    rewards = torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 1, 0], [1, 1, 0]])
+    monkeypatch.setattr(step.REWARDS["corewarding1"].__class__, "__call__", lambda *_: rewards)
+    agents = two_agents()
+    line = step.train_step(agents, PROBLEMS, 1, dataclasses.replace(BASE, method="corewarding1", beta=0.1))
+    rollouts, advantages, more = seen[0]
+    words = [agents[0].tokenizer.decode(ids[m.bool()]) for ids, m in zip(rollouts.prompt_ids, rollouts.prompt_mask, strict=True)]
+    assert words == ["w5 w6", "w9 w10", "w6 w5 w3", "w10 w9 w3"]
+    assert torch.equal(advantages, 2 * group_advantages(rewards)) and more["beta"] == 0.2
+    assert line["agents"]["A"]["tokens"] == int(rollouts.mask.sum())
+
+
+def test_the_teacher_votes_and_follows(monkeypatch):
+    """Co-rewarding-II: the label is the teacher's and the rollouts the agent's; afterwards the teacher has moved by alpha."""
+    seen, agents = watched(monkeypatch), two_agents()
+    teachers = make_teachers(agents)
+    for agent in agents:
+        for p in agent.parameters():
+            p.data += 0.1  # so that teacher and agent write differently
+    prompts, start = [p.question for p in PROBLEMS], [p.clone() for p in teachers[0].parameters()]
+    taught = sample(teachers[0], prompts, 4, 8, generator=step.runs.generator(0, step.runs.TEACHING, 3, 0))
+    # Four rollouts of a question vote for 2 (the teacher's), three for 1 (the agent's).
+    monkeypatch.setattr(step, "Ballots", lambda answers: Ballots([["2" if len(group) == 4 else "1"] for group in answers]))
+    monkeypatch.setattr(step, "describe", lambda rollouts, rewards, labels, truths: {"labels": labels})
+    line = step.train_step(agents, PROBLEMS, 3, dataclasses.replace(BASE, method="corewarding2", steps=4, votes=4), teachers)
+    assert line["agents"]["A"]["labels"] == line["agents"]["B"]["labels"] == ["2", "2"]
+    assert seen[0][0].mask.shape[:2] == (2, 3)
+    assert line["agents"]["A"]["tokens"] == int(seen[0][0].mask.sum()) + int(taught.mask.sum())
+    now = [slow + 0.005005 * (fast - slow) for slow, fast in zip(start, agents[0].parameters(), strict=True)]
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(teachers[0].parameters(), now, strict=True))
+
+
+def test_a_discussion_is_one_optimizer_step(monkeypatch):
+    """CoMAS: solutions, evaluations and scores in one batch; in three updates, two would be off-policy and called on-policy."""
+    seen = watched(monkeypatch)
+    line = step.train_step(two_agents(2048), PROBLEMS, 1, dataclasses.replace(BASE, method="comas"))
+    assert len(seen) == 2
+    rollouts, advantages, more = seen[0]
+    assert rollouts.mask.shape[:2] == (3 * 2 * 3, 1) and advantages.shape == (18, 1)
+    assert more["micro_batch"] == BASE.micro_batch * 3
+    figures = line["agents"]["A"]
+    assert figures["tokens"] == int(rollouts.mask.sum())
+    assert figures["scored"] == 0 and figures["scorer_reward"] == -1 and figures["labelled"] == 0
+
+
+def test_agreement_on_a_ring_of_three():
+    """Pairs (0,2), (1,0), (2,1) of two questions: equal values agree, two abstentions do not."""
+    ballots = [Ballots([["1/2"], [None]]), Ballots([["0.5"], [None]]), Ballots([["3"], ["4"]])]
+    assert step.agreement_on_ring(ballots) == 1 / 6 and step.agreement_on_ring(ballots[:1]) is None
