@@ -2,12 +2,18 @@
 
 How good: pass@1 with its interval, maj@k, pass@k (Chen et al. 2021, "Evaluating Large Language Models Trained on Code",
 eq. 1). How different: the overlap of two agents' errors (Kuncheva & Whitaker 2003, "Measures of Diversity in Classifier
-Ensembles"), which is what makes a peer worth listening to. `rescue`, and the interval for more than one sample of each
-problem, are our choices and are explained where they are made.
+Ensembles"), which is what makes a peer worth listening to. `rescue`, `omega`, and the interval for more than one sample
+of each problem, are our choices and are explained where they are made.
+
+As a command it measures a cohort before any training (overlap.py; --help explains):
+
+    python evaluate.py tiny                                # the tiny world's agents
+    python evaluate.py MODEL MODEL --data sums             # any causal language models, hub names or folders
 """
 
 import itertools
 import math
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,7 +120,8 @@ class Report:
     length: float  # mean length of a completion, its end token included
     truncated: float  # share of completions that did not end in time; they count as wrong
     by_topic: dict[str, float]  # pass1 of each topic, in the order in which topics appear
-    right: list[list[bool]]  # [P][K], for `pairs` and for intervals of parts
+    answers: list[list[str | None]]  # [P][K], for `pairs`
+    right: list[list[bool]]  # [P][K], for intervals of parts
 
 
 def evaluate(agent: Agent, problems: Sequence[Problem], k: int, max_new_tokens: int, temperature: float = 1.0,
@@ -156,6 +163,7 @@ def grade(problems: Sequence[Problem], answers: list[list[str | None]], tokens: 
         length=tokens / samples,
         truncated=1 - ended / samples,
         by_topic={topic: sum(marks) / len(marks) for topic, marks in topics.items()},
+        answers=answers,
         right=right,
     )
 
@@ -184,12 +192,21 @@ class ErrorOverlap:
     rescue: float  # (b + c)/(b + c + 2d), ours: the chance that the peer is right where one is wrong
 
 
+def count_cells(right_a: Sequence[bool], right_b: Sequence[bool]) -> tuple[int, int, int, int]:
+    """(both, only_a, only_b, neither), from two agents' marks on the same questions in the same order."""
+    cells = Counter((bool(x), bool(y)) for x, y in zip(right_a, right_b, strict=True))
+    return cells[True, True], cells[True, False], cells[False, True], cells[False, False]
+
+
 def error_overlap(right_a: Sequence[bool], right_b: Sequence[bool]) -> ErrorOverlap:
     """The overlap of the errors of two agents, from their marks on the same questions in the same order."""
     if not right_a or len(right_a) != len(right_b):
         raise ValueError(f"marks on the same questions expected, got {len(right_a)} and {len(right_b)}")
-    cells = Counter((bool(x), bool(y)) for x, y in zip(right_a, right_b, strict=True))
-    a, b, c, d = (cells[key] for key in ((True, True), (True, False), (False, True), (False, False)))
+    return measures(*count_cells(right_a, right_b))
+
+
+def measures(a: int, b: int, c: int, d: int) -> ErrorOverlap:
+    """All measures of the four cells a = both, b = only A, c = only B, d = neither."""
 
     def ratio(top: float, bottom: float) -> float:
         return top / bottom if bottom else 0.0
@@ -202,18 +219,41 @@ def error_overlap(right_a: Sequence[bool], right_b: Sequence[bool]) -> ErrorOver
         neither=d,
         Q=ratio(excess, a * d + b * c),
         rho=ratio(excess, math.sqrt((a + b) * (c + d) * (a + c) * (b + d))),
-        disagreement=(b + c) / len(right_a),
-        double_fault=d / len(right_a),
+        disagreement=ratio(b + c, a + b + c + d),
+        double_fault=ratio(d, a + b + c + d),
         kappa=ratio(2 * excess, (a + b) * (b + d) + (a + c) * (c + d)),
         rescue=ratio(b + c, b + c + 2 * d),
     )
 
 
-def pairs(reports: dict[str, Report]) -> list[tuple[str, str, ErrorOverlap]]:
-    """The error overlap of every two agents, the most complementary pair (highest rescue) first.
+@dataclass(frozen=True)
+class Pair:
+    """Two agents on the same questions."""
 
-    All reports must be of the same problems and k; sample j of one agent is held against sample j of the other.
+    a: str
+    b: str
+    overlap: ErrorOverlap
+    omega: float  # where neither is right: share of questions on which both give the same wrong answer; 0 if none
+
+
+def pairs(answers: dict[str, Sequence[str | None]], truths: Sequence[str]) -> list[Pair]:
+    """Every two agents, the least kappa (the most complementary pair) first.
+
+    answers: each agent's answers to the same questions, in the same order; truths: the reference answers. `omega` is
+    ours: the error overlap of `dynamics.py`, where a wrong label harms only who makes the same mistake. A missing
+    answer is not right, and equals no other.
     """
-    marks = {name: list(itertools.chain.from_iterable(report.right)) for name, report in reports.items()}
-    table = [(a, b, error_overlap(marks[a], marks[b])) for a, b in itertools.combinations(marks, 2)]
-    return sorted(table, key=lambda row: row[2].rescue, reverse=True)
+    right = {name: [same_answer(x, t) for x, t in zip(given, truths, strict=True)] for name, given in answers.items()}
+    table = []
+    for a, b in itertools.combinations(answers, 2):
+        overlap = error_overlap(right[a], right[b])
+        alike = map(same_answer, answers[a], answers[b])
+        same_error = sum(same and not mark for same, mark in zip(alike, right[a], strict=True))
+        table.append(Pair(a, b, overlap, same_error / overlap.neither if overlap.neither else 0.0))
+    return sorted(table, key=lambda pair: pair.overlap.kappa)
+
+
+if __name__ == "__main__":
+    from overlap import main  # it imports this module
+
+    sys.exit(main())

@@ -3,6 +3,8 @@
 A source is a name ("sums", "gsm8k", "math500", "hub:NAME") or a local .jsonl / .json file with the usual field names.
 Nothing is downloaded unless its name is asked for. `chat` makes the prompt text, `encode` its token ids; both are used
 for sampling and for scoring alike, so that the model is trained on exactly what it was asked.
+
+    python tasks.py rephrase DATA --model M --out FILE     # the questions in other words (rephrase.py)
 """
 
 import hashlib
@@ -362,3 +364,17 @@ def encode(prompt: str, tokenizer) -> list[int]:
     while len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
         ids = ids[1:]
     return ids if ids[:width] == prefix else prefix + ids
+
+
+def main() -> int:
+    """The one command of this file: rephrase."""
+    if sys.argv[1:2] != ["rephrase"]:
+        print("tasks.py: the command is: python tasks.py rephrase DATA --model M --out FILE (--help explains)", file=sys.stderr)
+        return 2
+    from rephrase import main as rephrase  # here, because no other part of this file needs the project
+
+    return rephrase(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -141,6 +141,7 @@ def test_evaluate(rows, monkeypatch):
     assert all(call[1:] == (2, 8, 0.6, generator) for call in calls)
     assert (report.problems, report.k) == (3, 2)
     assert report.right == [[True, True], [True, False], [False, False]]
+    assert report.answers == [["1", "1.0"], ["2", "7"], [None, "4"]]
     assert report.pass1 == pytest.approx(3 / 6)
     assert report.interval == (clopper_pearson(1, 3)[0], clopper_pearson(2, 3)[1])
     assert report.majk == pytest.approx((1 + 0.5 + 0) / 3)
@@ -199,8 +200,18 @@ def test_error_overlap_needs_the_same_questions():
             error_overlap(a, b)
 
 
-def test_pairs_are_sorted_by_rescue():
-    """Guards: an agent paired with itself, a pair listed twice, or the least complementary pair on top."""
-    reports = {name: SimpleNamespace(right=[[bool(int(mark))] for mark in bits])
+def test_pairs_are_sorted_by_kappa():
+    """Guards: an agent paired with itself, a pair listed twice, or the pair whose errors coincide most on top."""
+    answers = {name: ["1" if mark == "1" else "0" for mark in bits]
                for name, bits in {"A": "1100", "B": "1100", "C": "0011"}.items()}
-    assert [(a, b, o.rescue) for a, b, o in pairs(reports)] == [("A", "C", 1.0), ("B", "C", 1.0), ("A", "B", 0.0)]
+    found = pairs(answers, ["1"] * 4)
+    assert [(p.a, p.b, p.overlap.kappa, p.overlap.rescue) for p in found] == [
+        ("A", "C", -1.0, 1.0), ("B", "C", -1.0, 1.0), ("A", "B", 1.0, 0.0)]
+
+
+def test_omega_counts_the_same_wrong_answer():
+    """Guards: a right answer that both give, two missing answers, or errors of one agent alone counted as one mistake."""
+    truths = ["1", "1", "1", "1", "1", "1"]
+    answers = {"A": ["1", "1/2", "3", None, "7", "5"], "B": ["1.0", "0.5", "4", None, "1", "5"]}
+    assert pairs(answers, truths)[0].omega == pytest.approx(2 / 4)  # neither right: places 2, 3, 4, 6
+    assert pairs({"A": ["1"], "B": ["2"]}, ["1"])[0].omega == 0

@@ -1,0 +1,255 @@
+"""How different the agents of a cohort are before any training: the four cells of each pair (the paper's Tables 5 to 7).
+
+    python evaluate.py tiny                                     # the tiny world's agents
+    python evaluate.py SMOLLM2 GEMMA --data sums --k 8          # any causal language models, hub names or folders
+    python evaluate.py SMOLLM2 SMOLLM2 --data sums --rephrase B # one model, which reads two forms of the question
+
+Co-RL needs a peer that is right where one is wrong. Every question falls into one of four cells: both agents right, only
+the first, only the second, neither. From these come kappa (low: errors hardly coincide), Q, rho, disagreement, double
+fault, rescue, and omega (where neither is right: how often both make the same mistake). All are explained in evaluate.py.
+
+Two readings, of K samples of each question:
+  single answers    sample j of one agent beside sample j of the other. The paper counts one answer of a model to a
+                    problem (as far as its summary tells); this is the mean of K such counts, and the same for --k 1.
+  majority answers  the agents' majority answers, one a question: the labels that Co-RL exchanges. A tie is not right.
+Even one model's own two samples differ, so a pair's kappa is to be read beside the kappa of each agent with itself.
+
+The ring: agent n is graded by agent n-1. On any ring each agent grades once and is graded once, so the labels are as
+often right in every order; what the order decides is who stands beside whom. Suggested is the order with the least mean
+P(neither right) over its edges, in majority answers: there no one can put the other right. As every agent has two edges,
+the sum of (b + c + 2d) is the same for all orders, so this order has the most disagreement, too. It needs four agents:
+of two or three, each stands beside every other anyway. The measure is ours; the paper does not say how to order a ring.
+"""
+
+import argparse
+import itertools
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from transformers.utils import logging as hf_logging
+
+import runs
+import tinyworld
+from evaluate import Pair, Report, count_cells, evaluate, measures, pairs
+from options import agent_names, refuse
+from overlap_figure import draw, kappa_with_itself, square
+from rewards import majority
+from rollout import Agent
+from tasks import Problem, UserError, load_problems
+
+MOST_IN_A_RING = 8  # (N-1)! orders are all tried
+
+# ---------------------------------------------------------------- measuring
+
+
+def ring_orders(neither: np.ndarray) -> list[tuple[float, tuple[int, ...]]]:
+    """(mean of `neither` over the edges, order) of each of the (N-1)! directed rings that begin at agent 0, least first.
+
+    neither: [N,N], P(neither right) of each two agents. It is symmetric, so an order and its reverse have one value.
+    """
+    n = len(neither)
+    orders = [(0, *rest) for rest in itertools.permutations(range(1, n))]
+    costs = [sum(neither[order[i - 1], order[i]] for i in range(n)) / n for order in orders]
+    return sorted((round(float(cost), 12), order) for cost, order in zip(costs, orders, strict=True))
+
+
+def kappa_error(first: Report, second: Report) -> float:
+    """Standard error of the single answers' kappa, by leaving out one problem at a time (jackknife)."""
+    cells = np.array([count_cells(a, b) for a, b in zip(first.right, second.right, strict=True)])  # [P,4]
+    left = np.array([measures(*row).kappa for row in (cells.sum(0) - cells).tolist()])  # [P]
+    return float(np.sqrt((len(left) - 1) * left.var()))
+
+
+def two_readings(reports: dict[str, Report], truths: Sequence[str]) -> tuple[list[Pair], list[Pair]]:
+    """All pairs by single answers and by majority answers, each sorted by kappa."""
+    k = next(iter(reports.values())).k
+    single = {name: list(itertools.chain.from_iterable(found.answers)) for name, found in reports.items()}
+    voted = {name: [majority(group) for group in found.answers] for name, found in reports.items()}
+    return pairs(single, [truth for truth in truths for _ in range(k)]), pairs(voted, truths)
+
+
+# ---------------------------------------------------------------- text
+
+
+def agent_table(reports: dict[str, Report], sources: Sequence[str]) -> str:
+    """pass@1 with its interval and maj@k of each agent, by topic where there are a few."""
+    k = next(iter(reports.values())).k
+    lines = [f"{'agent':<7}pass@1  95 % interval   {f'maj@{k}':>6}  length  cut off  kappa with itself  model"]
+    for (name, r), source in zip(reports.items(), sources, strict=True):
+        own = kappa_with_itself(r)
+        lines.append(
+            f"{name:<7}{r.pass1:6.3f}  ({r.interval[0]:.3f}, {r.interval[1]:.3f})  {r.majk:6.3f}  {r.length:6.1f}  "
+            f"{r.truncated:7.2f}  {'-' if own is None else f'{own:.2f}':>17}  {source}"
+        )
+    topics = next(iter(reports.values())).by_topic
+    if 2 <= len(topics) <= 12:
+        lines += ["", f"{'pass@1 by topic':<17}" + "".join(f"{name:>7}" for name in reports)]
+        lines += [f"{t[:16]:<17}" + "".join(f"{r.by_topic[t]:7.2f}" for r in reports.values()) for t in topics]
+    return "\n".join(lines)
+
+
+def pair_table(table: Sequence[Pair], errors: dict[tuple[str, str], float] | None = None) -> str:
+    """The cells, as shares, and the measures of every pair, in the order given; `errors`: kappa's standard errors."""
+    head = f"{'pair':<9}  both  only 1st  only 2nd  neither   kappa{' +- se' if errors else '':<7}"
+    lines = [head + "     Q    rho  disagree  double fault  rescue  omega"]
+    for pair in table:
+        o, se = pair.overlap, f" +- {errors[pair.a, pair.b]:.2f}" if errors else ""
+        n = o.both + o.only_a + o.only_b + o.neither
+        lines.append(
+            f"{pair.a + ' ' + pair.b:<9}{o.both / n:6.3f}  {o.only_a / n:8.3f}  {o.only_b / n:8.3f}  {o.neither / n:7.3f}  "
+            f"{o.kappa:6.2f}{se:<7}{o.Q:6.2f} {o.rho:6.2f}  {o.disagreement:8.3f}  {o.double_fault:12.3f}  "
+            f"{o.rescue:6.2f}  {pair.omega:5.2f}"
+        )
+    if any(0 in margins(pair.overlap) for pair in table):
+        lines.append("(an agent that is always right, or always wrong, tells nothing of the other: kappa, Q, rho are 0)")
+    return "\n".join(lines)
+
+
+def margins(o) -> tuple[int, int, int, int]:
+    """How often the first is right and wrong, and the second."""
+    return o.both + o.only_a, o.only_b + o.neither, o.both + o.only_b, o.only_a + o.neither
+
+
+def ring_text(voted: Sequence[Pair], names: Sequence[str]) -> str:
+    """The suggested order beside the worst one, or why there is nothing to choose."""
+    if len(names) < 4:
+        return "ring: with fewer than four agents every order has the same neighbours"
+    if len(names) > MOST_IN_A_RING:
+        return f"ring: with more than {MOST_IN_A_RING} agents the orders are too many to try them all"
+    orders = ring_orders(square(voted, names, lambda pair: pair.overlap.double_fault))
+    (least, best), (most, worst) = orders[0], orders[-1]
+    models = " ".join(names[i] for i in best)
+    return (
+        f"ring: give the models in the order {models} (each grades the next, the last the first; the reverse is as good):\n"
+        f"mean P(neither majority right) over its edges is {least:.3f}, the least of all orders; the worst, "
+        f"{' '.join(names[i] for i in worst)}, has {most:.3f}"
+    )
+
+
+# ---------------------------------------------------------------- the command
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options; UserError on what is refused before anything is loaded."""
+    parser = argparse.ArgumentParser(
+        "evaluate.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.error = refuse
+    add = parser.add_argument
+    add("models", nargs="+", help="hub names or folders of causal language models, at least two; or tiny, the tiny world")
+    add("--data", help="problems with answers: tiny, sums, gsm8k (its test part), math500, hub:NAME, .jsonl or .json file")
+    add("--limit", type=int, help="only the first problems (tiny: so many in all, evenly over its topics; default 120)")
+    add("--agents", type=int, default=2, help="tiny world: how many agents (2)")
+    add("--cohort", choices=tinyworld.KINDS, default="complementary", help="tiny world: kind of a cohort of two")
+    add("--k", type=int, default=8, help="samples of each problem (8)")
+    add("--temperature", type=float, default=1.0, help="sampling temperature (1.0)")
+    add("--max-new-tokens", type=int, help="longest completion; one that does not end in time is wrong (40; 512 for others "
+        "than tiny and sums)")
+    add("--answer", choices=["boxed", "number"], help="how an answer is read: the last \\boxed{}, or the last number "
+        "(boxed, but number for tiny, sums and gsm8k)")
+    add("--system", help="system text of every prompt")
+    add("--stop", help="text that ends a completion besides the end token; base models need one, such as $'\\n'")
+    add("--rephrase", nargs="+", default=[], help="the agents (A B ...) that read the rephrased question")
+    add("--seed", type=int, default=0, help="decides every draw, and the tiny world's models (0)")
+    add("--device", default="auto", help="auto, cpu, cuda, mps, ...")
+    add("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the models' weights")
+    add("--out", type=Path, default=Path("overlap.png"), help="the figure (overlap.png)")
+    return check(parser.parse_args(arguments))
+
+
+def check(o: argparse.Namespace) -> argparse.Namespace:
+    """The options with their defaults filled in, or a UserError."""
+    tiny = o.models == ["tiny"]
+    o.data = o.data or ("tiny" if tiny else None)
+    if o.data is None or (o.data == "tiny") != tiny:
+        raise UserError("the tiny agents solve the tiny world, and real models real problems: give both their --data")
+    o.names = agent_names(o.agents if tiny else len(o.models))
+    if o.cohort != "complementary" and not (tiny and o.agents == 2):
+        raise UserError(f"--cohort {o.cohort} is a kind of two tiny agents")
+    if len(o.names) < 2:
+        raise UserError("a pair needs two agents: name two models (one model twice will do), or --agents 2")
+    for name, least in {"k": 1, "seed": 0, "limit": 1, "max_new_tokens": 1}.items():
+        if getattr(o, name) is not None and getattr(o, name) < least:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {least}")
+    if not 0 < o.temperature < float("inf"):
+        raise UserError("--temperature must be a number above 0")
+    for name in o.rephrase:
+        if name not in o.names:
+            raise UserError(f"--rephrase {name}: the agents are {' '.join(o.names)}")
+    if o.out.suffix != ".png" or not o.out.parent.is_dir():
+        raise UserError(f"--out {o.out}: name a .png file in a folder that is there")
+    o.max_new_tokens = o.max_new_tokens or (40 if o.data in ("tiny", "sums") else 512)
+    o.answer = o.answer or ("number" if o.data in ("tiny", "sums", "gsm8k") else "boxed")
+    return o
+
+
+def read_problems(o: argparse.Namespace) -> list[Problem]:
+    """The problems that have a reference answer."""
+    if o.data == "tiny":
+        found = tinyworld.probes(n=max(1, (o.limit or 120) // len(tinyworld.TOPICS)))
+    else:
+        found = [p for p in load_problems(o.data, "test", o.limit) if p.answer is not None]
+    if not found:
+        raise UserError(f"no problem of {o.data} has a reference answer, so nothing can be graded")
+    if o.rephrase and not any(p.rephrased for p in found):
+        raise UserError(f"--rephrase: {o.data} holds no rephrased question; python tasks.py rephrase writes them")
+    return found
+
+
+def make_agents(o: argparse.Namespace) -> list[Agent]:
+    """The agents; a model named twice is loaded once."""
+    device = runs.pick_device(o.device)
+    if o.data == "tiny":
+        settings = tinyworld.WarmStart(seed=o.seed, kind=o.cohort)
+        loaded = [(model.to(device).eval(), t) for model, t in tinyworld.cohort(o.agents, settings=settings)]
+        o.models = [f"tiny world, {o.cohort}"] * len(loaded)
+    else:
+        once = {source: runs.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
+        loaded = [once[source] for source in o.models]
+    return [
+        Agent(name, model, tokenizer, answer=o.answer, system=o.system, stop=o.stop, rephrase=name in o.rephrase)
+        for name, (model, tokenizer) in zip(o.names, loaded, strict=True)
+    ]
+
+
+def measure(o: argparse.Namespace) -> None:
+    """Sample, print the tables, draw the figure."""
+    problems = read_problems(o)
+    agents = make_agents(o)
+    problems = runs.fitting(problems, agents, o.max_new_tokens)
+    reports = {
+        a.name: evaluate(a, problems, o.k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n))
+        for n, a in enumerate(agents)
+    }
+    sources = [m + (", rephrased" if name in o.rephrase else "") for m, name in zip(o.models, o.names, strict=True)]
+    single, voted = two_readings(reports, [p.answer for p in problems])
+    errors = {(p.a, p.b): kappa_error(reports[p.a], reports[p.b]) for p in single}
+    what = f"{len(problems)} problems of {Path(o.data).name}, {o.k} samples of each at temperature {o.temperature:g}"
+    print(f"{what}\n")
+    print(agent_table(reports, sources))
+    print(f"\nsingle answers, {len(problems) * o.k} of each agent\n{pair_table(single, errors)}")
+    if o.k > 1:
+        print(f"\nmajority answers, {len(problems)} of each agent\n{pair_table(voted)}")
+    print(f"\n{ring_text(voted, o.names)}")
+    who = ", ".join(f"{name} = {Path(source).name}" for name, source in zip(o.names, sources, strict=True))
+    draw(reports, single, voted, f"before training: {what}" + (f"\n{who}" if o.data != "tiny" else ""), o.out)
+    print(f"written: {o.out}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; a user's mistake is one line and exit code 2."""
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    try:
+        measure(parse(arguments))
+        return 0
+    except (UserError, FloatingPointError, OSError) as error:
+        print(f"evaluate.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; nothing was written", file=sys.stderr)
+        return 130

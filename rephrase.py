@@ -1,0 +1,266 @@
+"""Rewrites of questions, for the paper's data decoupling: two agents that read different words make different mistakes.
+
+    python tasks.py rephrase DATA --model M --out FILE     # write a rewrite of each question with any causal language model
+    python tasks.py rephrase DATA --check                  # no model: which rewrites that DATA already has keep the numbers
+    python cohort.py --models A B --data FILE --rephrase B # then: agent B reads the rewrites
+
+A rewrite must ask for the same answer. Each is checked twice before it counts (the paper looked at 300 pairs and tells no
+procedure, so both checks are ours):
+  numbers   The same numbers stand in both forms, each as often. Cheap, and strict: "triple" for 3x is refused.
+  answer    The majority answer of M's own --votes samples is the same on both forms. A model that seldom solves the
+            problem seldom agrees with itself, so a weak M refuses much.
+
+FILE has one JSON object a line, in the order of DATA, which any --data reads: question, answer, topic, and rephrased, or,
+where a check failed, rejected and reason instead (then every agent reads the question as it is). Interrupted, the same
+command goes on where FILE ends: problem i draws from (seed, i) alone, and a begun batch is sampled again as a whole, so the
+lines come out as without the break.
+"""
+
+import argparse
+import json
+import logging
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from tqdm import tqdm
+from transformers.utils import logging as hf_logging
+
+import runs
+from answers import NUMBER, canonical, same_answer
+from options import refuse
+from rewards import majority
+from rollout import Agent, Rollouts, sample_cohort
+from tasks import Problem, UserError, chat, encode, load_problems
+
+INSTRUCTION = (
+    "Rewrite this problem in other words. Keep every number and what is asked, so that its answer stays the same. "
+    "Do not solve it. Reply with the rewritten problem only.\n\n"
+)
+TOO_LONG = "too long: the prompt does not fit the model's context"
+
+# ---------------------------------------------------------------- the checks: a reason, or "" where nothing is wrong
+
+
+def numbers(text: str) -> Counter:
+    """How often each number stands in a text, by its canonical value: 1/2 and 0.5 are one number, x2 holds none."""
+    return Counter(canonical(number) for number in NUMBER.findall(text))
+
+
+def numbers_fault(question: str, rewrite: str) -> str:
+    """Which numbers a rewrite lost and which it brought in."""
+    before, after = numbers(question), numbers(rewrite)
+    told = [f"{word} {' '.join(found.elements())}" for word, found in (("lost", before - after), ("new", after - before))
+            if found]
+    return f"numbers: {', '.join(told)}" if told else ""
+
+
+def text_fault(question: str, rewrite: str, finished: bool) -> str:
+    """What is wrong with the text of a rewrite by itself."""
+    if not finished:
+        return "unfinished: the rewrite did not end within --max-new-tokens"
+    if not rewrite:
+        return "empty: nothing was written"
+    if rewrite.split() == question.split():
+        return "unchanged: the question itself"
+    return numbers_fault(question, rewrite)
+
+
+def answer_fault(on_question: Sequence[str | None], on_rewrite: Sequence[str | None]) -> str:
+    """Whether the majority answers to both forms differ. Where one form has none (a tie, no answers), nothing is shown."""
+    before, after = majority(on_question), majority(on_rewrite)
+    if same_answer(before, after):
+        return ""
+    return f"answer: {before or 'no majority'} on the question, {after or 'no majority'} on the rewrite"
+
+
+# ---------------------------------------------------------------- writing and checking one batch
+
+
+def fits(prompt: str, agent: Agent, new: int) -> bool:
+    """Whether a prompt and `new` tokens fit the model's context."""
+    limit = getattr(agent.model.config.get_text_config(), "max_position_embeddings", None)
+    return not limit or len(encode(prompt, agent.tokenizer)) + new <= limit
+
+
+def write(agent: Agent, prompts: dict[int, str], k: int, what: int, o: argparse.Namespace) -> dict[int, Rollouts]:
+    """K completions of each prompt, in one pass. Problem i draws from (seed, i, what), whoever shares its batch."""
+    if not prompts:
+        return {}
+    generators = [runs.generator(o.seed, runs.SAMPLING, i, what) for i in prompts]
+    asked = [[prompt] for prompt in prompts.values()]
+    found = sample_cohort([agent] * len(asked), asked, k, o.max_new_tokens, o.temperature, generators)
+    return dict(zip(prompts, found, strict=True))
+
+
+def rewrite(agent: Agent, problems: dict[int, Problem], o: argparse.Namespace) -> list[dict]:
+    """The records of one batch; `problems` by their number in DATA."""
+    texts, reasons = {}, {}
+    asked = {i: chat(INSTRUCTION + p.question, agent.tokenizer) for i, p in problems.items()}
+    short = {i: prompt for i, prompt in asked.items() if fits(prompt, agent, o.max_new_tokens)}
+    for i, found in write(agent, short, 1, 0, o).items():
+        texts[i] = re.split(r"</think(?:ing)?>", found.texts[0][0])[-1].strip()
+        reasons[i] = text_fault(problems[i].question, texts[i], bool(found.finished[0, 0]))
+    forms = {
+        i: (agent.prompt(problems[i]), agent.prompt(Problem(texts[i]))) for i, reason in reasons.items() if not reason
+    }
+    forms = {i: pair for i, pair in forms.items() if all(fits(prompt, agent, o.max_new_tokens) for prompt in pair)}
+    before, after = (write(agent, {i: pair[f] for i, pair in forms.items()}, o.votes, 1 + f, o) for f in (0, 1))
+    for i in forms:
+        reasons[i] = answer_fault(before[i].answers[0], after[i].answers[0])
+    sound = {i for i in forms if not reasons[i]}
+    return [record(p, texts.get(i, ""), "" if i in sound else reasons.get(i) or TOO_LONG) for i, p in problems.items()]
+
+
+def record(problem: Problem, text: str, reason: str) -> dict:
+    """One line of FILE."""
+    known = {key: value for key, value in asdict(problem).items() if value and key != "rephrased"}
+    return known | ({"rejected": text, "reason": reason} if reason else {"rephrased": text})
+
+
+# ---------------------------------------------------------------- the file
+
+
+def settings(o: argparse.Namespace) -> dict:
+    """What decides the lines, kept in FILE's first line; a file with other settings is not continued."""
+    names = "model dtype answer system stop votes temperature max_new_tokens batch seed".split()
+    return {name: getattr(o, name) for name in names} | {"instruction": INSTRUCTION}
+
+
+def already_written(path: Path, made: dict, problems: Sequence[Problem]) -> int:
+    """How many lines of FILE are there and kept; a half-written last line is cut off.
+
+    UserError, and FILE is left as it is, unless it was made from these problems with these settings.
+    """
+    if not path.exists():
+        return 0
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    *lines, rest = text.split("\n")
+    begin = json.dumps({"made": made})[:-1]
+    if not lines and not begin.startswith(rest[: len(begin)]):
+        raise UserError(f"{path} was not written by this command: choose another --out")
+    for number, line in enumerate(lines):
+        try:
+            old = json.loads(line)
+            if number == 0:
+                same_settings(path, old["made"], made)
+            key = old["question"], old.get("answer")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(f"{path}, line {number + 1}, was not written by this command: choose another --out") from None
+        if number < len(problems) and key != (problems[number].question, problems[number].answer):
+            raise UserError(f"{path}, line {number + 1}, is another problem than DATA's: choose another --out")
+    if rest:
+        os.truncate(path, path.stat().st_size - len(path.read_bytes().rpartition(b"\n")[2]))
+    return len(lines)
+
+
+def same_settings(path: Path, old: dict, made: dict) -> None:
+    """UserError if a file was made with other settings, by name."""
+    for name, value in made.items():
+        if old[name] != value:
+            told = "" if name == "instruction" else f" ({old[name]}, now {value})"
+            raise UserError(
+                f"{path} was made with another --{name.replace('_', '-')}{told}: choose another --out, or the same options"
+            )
+
+
+def summary(path: Path) -> str:
+    """How many rewrites FILE holds, and how many failed which check."""
+    records = runs.read_lines(path)
+    failed = Counter(r["reason"].partition(":")[0] for r in records if "reason" in r)
+    told = ", ".join(f"{name} {count}" for name, count in failed.most_common())
+    return (
+        f"{path}: {len(records)} problems, {len(records) - failed.total()} rephrased, {failed.total()} failed"
+        + (f" ({told})" if told else "")
+    )
+
+
+# ---------------------------------------------------------------- the command
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options, checked as far as can be without a model."""
+    parser = argparse.ArgumentParser(
+        "tasks.py rephrase", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.error = refuse
+    add = parser.add_argument
+    add("data", metavar="DATA", help="sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file")
+    add("--model", help="a causal language model, hub name or folder; it writes the rewrites and solves both forms")
+    add("--out", type=Path, help="the .jsonl file to write, or to go on with")
+    add("--check", action="store_true", help="only count which rewrites of DATA keep the numbers, and show the others")
+    add("--limit", type=int, help="only the first problems; a later, larger limit goes on in the same file")
+    add("--votes", type=int, default=5, help="samples of each form whose majorities must be equal (5)")
+    add("--answer", choices=["boxed", "number"], help="how an answer is read: the last \\boxed{}, or the last number "
+        "(boxed, but number for sums and gsm8k)")
+    add("--system", help="system text for solving, such as one that asks for \\boxed{}")
+    add("--stop", help="text that ends a completion besides the end token; base models need one, such as $'\\n'")
+    add("--temperature", type=float, default=0.7, help="sampling temperature (0.7)")
+    add("--max-new-tokens", type=int, default=512, help="longest rewrite, and longest solution (512)")
+    add("--batch", type=int, default=8, help="problems that are sampled together (8)")
+    add("--seed", type=int, default=0, help="decides every draw (0)")
+    add("--device", default="auto", help="auto, cpu, cuda, mps, ...")
+    add("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the model's weights")
+    o = parser.parse_args(arguments)
+    for name, least in {"votes": 1, "batch": 1, "max_new_tokens": 1, "seed": 0}.items():
+        if getattr(o, name) < least:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {least}")
+    if not 0 < o.temperature < float("inf"):
+        raise UserError("--temperature must be a number above 0")
+    if not o.check and not (o.model and o.out):
+        raise UserError("give --model, which writes, and --out, the file to write (or --check, which needs neither)")
+    if not o.check and (o.out.suffix != ".jsonl" or not o.out.parent.is_dir()):
+        raise UserError(f"--out {o.out}: name a .jsonl file in a folder that is there")
+    o.answer = o.answer or ("number" if o.data in ("sums", "gsm8k") else "boxed")
+    return o
+
+
+def check_numbers(problems: Sequence[Problem]) -> None:
+    """Print the rewrites that lost or gained a number, and the share of those that did not."""
+    told = [(n, numbers_fault(p.question, p.rephrased)) for n, p in enumerate(problems, start=1) if p.rephrased]
+    if not told:
+        raise UserError("no problem of DATA has a rephrased form to check: --model and --out write some")
+    failed = [(n, reason) for n, reason in told if reason]
+    for n, reason in failed:
+        print(f"problem {n}, {reason}")
+    kept = len(told) - len(failed)
+    print(f"{kept} of {len(told)} rewrites keep the numbers ({kept / len(told):.1%})")
+
+
+def rephrase(o: argparse.Namespace, problems: Sequence[Problem]) -> None:
+    """Write what is missing in FILE, a line at a time."""
+    made = settings(o)
+    done = already_written(o.out, made, problems)
+    if done < len(problems):
+        model, tokenizer = runs.load_model(o.model, runs.pick_device(o.device), o.dtype)
+        agent = Agent("M", model, tokenizer, answer=o.answer, system=o.system, stop=o.stop)
+        with tqdm(total=len(problems), initial=done, desc="rephrasing", unit="problem", dynamic_ncols=True) as bar:
+            for first in range(done - done % o.batch, len(problems), o.batch):
+                batch = dict(enumerate(problems[first : first + o.batch], start=first))
+                for i, line in zip(batch, rewrite(agent, batch, o), strict=True):
+                    if i >= done:
+                        runs.append_line(o.out, {"made": made} | line if i == 0 else line)
+                        bar.update()
+    print(summary(o.out))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; a user's mistake is one line and exit code 2."""
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    try:
+        o = parse(arguments)
+        problems = load_problems(o.data, limit=o.limit)
+        check_numbers(problems) if o.check else rephrase(o, problems)
+        return 0
+    except (UserError, FloatingPointError, OSError) as error:
+        print(f"tasks.py rephrase: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        return 130
