@@ -1,0 +1,268 @@
+"""Agon: two adapters over one frozen base, each the other's grader. Needs reference answers: correctness is what is paid.
+
+One step (Beliaev, "Agon: Competitive Cross-Model RL with Implicit Rival Grading of Reasoning", Section 4.3):
+  1. The drafter, A in even steps and B in odd ones, answers each problem N times from the plain prompt, is paid for being
+     correct, and takes a GRPO step.
+  2. Each draft becomes a summary: its private reasoning and its final answer are taken out (`drafts.py`).
+  3. The challenger reads problem and summary, one solution for each draft: N different prompts, one group. It is paid
+     2 c(b) + c(b) (1 - c(a)): being right, and more where the draft was wrong. It takes a GRPO step.
+At inference the pair works as it was trained: one drafts, the other reads the summary and answers.
+
+Exchange the recipe and the same step is vanilla GRPO, self-refinement and the paper's other controls (its Table 3):
+
+    python agon.py                          # the tiny world: zero-shot, untrained pair, GRPO and Agon
+    python agon.py --compare --seeds 0 1 2  # every row of the table
+    python agon.py --model SMOLLM2 --data sums --methods agon --drafts-shown 3
+
+Departures from the paper: the drafter learns before the challenger reads, so that a model which plays both parts stays
+on-policy; rewards of a group are normalised as in `grpo.group_advantages`; the default world is `rivals.py`, which no paper has.
+"""
+
+import dataclasses
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from tqdm import tqdm
+from transformers.utils import logging as hf_logging
+
+import agon_report
+import lora
+import rivals
+import runs
+import tinyworld
+from exchange import RECIPES, assess, cascade, train_step
+from options import option, parse
+from rollout import Agent, end_tokens
+from tasks import Problem, UserError, hold_out, load_problems
+
+# ---------------------------------------------------------------- options
+
+
+@dataclass
+class Options:
+    """All there is to set. Defaults are those of the tiny world."""
+
+    methods: list[str] | None = option(
+        None,
+        "what to train beside the untrained pair (default: grpo agon): "
+        + "; ".join(f"{name} = {recipe.says}" for name, recipe in RECIPES.items()),
+        choices=list(RECIPES),
+    )
+    compare: bool = option(False, "train them all: every row of the paper's Table 3")
+    seeds: list[int] | None = option(None, "one comparison for each seed (default: --seed alone)")
+
+    model: str | None = option(None, "a Hugging Face causal LM, hub name or folder; without it, the tiny world's own")
+    data: str = option("tiny", "problems: tiny, sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file; answers needed")
+    answer: str | None = option(
+        None, "how an answer is read: boxed, or number (default: boxed, but number for tiny, sums and gsm8k)",
+        choices=["boxed", "number"],
+    )
+    system: str = option("", "system text of every prompt; it is always set, so that no template puts in one of its own")
+    thinking: bool = option(False, "private reasoning first, where the chat template knows the switch; never shown in a draft")
+    stop: str | None = option(None, "text that ends a completion besides the end token; base models need one")
+
+    steps: int = option(60, "training steps; the roles change every step")
+    prompts: int = option(16, "problems in a step (P)")
+    n: int = option(8, "drafts of each problem, and solutions that read them (N); vanilla GRPO takes 2N plain ones")
+    max_new_tokens: int = option(40, "longest completion; one that does not end in time has no answer")
+    temperature: float = option(1.0, "sampling temperature, also that of every log-prob")
+
+    lr: float = option(1e-3, "AdamW's learning rate (about 1e-5 to 5e-5 for real models)")
+    rank: int = option(8, "of the adapters (16 in the paper)")
+    alpha: float = option(16.0, "scale of the adapters: their product counts alpha / rank")
+    b_std: float = option(0.02, "adapter B starts with noise of this size in its B matrix, adapter A with zeros")
+    format: float = option(0.1, "paid, to drafter and challenger, for giving an answer that can be read")
+    tiebreak: float = option(0.0, "the density lever: up to this much more for shorter correct solutions of a group")
+    max_grad_norm: float = option(1.0, "the gradient's norm is clipped to this")
+    micro_batch: int = option(8, "groups in memory at a time while learning; changes memory, not the gradient")
+    checkpointing: bool = option(False, "recompute activations while learning: less memory, more time")
+
+    eval_every: int = option(15, "steps between evaluations on held-out problems; 0 = before and after only")
+    eval_problems: int = option(360, "held-out problems (the tiny world: split evenly over its topics)")
+    eval_k: int = option(4, "samples of each, before and after; one of each in between")
+    drafts_shown: int = option(0, "print this many exchanges of the trained pair: draft, what the challenger saw, its solution")
+
+    seed: int = option(0, "decides every draw")
+    device: str = option("auto", "auto, cpu, cuda, mps, ...")
+    dtype: str = option("float32", "of the base's weights; adapters are float32", choices=["float32", "bfloat16"])
+    out: str = option("runs", "where run folders go")
+    name: str | None = option(None, "name of the folder; it must not exist yet (default: the next free number)")
+    save_every: int = option(0, "steps between checkpoints, the last two are kept; 0 = only at the end, -1 = never")
+    resume: str | None = option(None, "folder of one method's run to continue")
+    method: str = option("agon", "the method of a resumed run; set by the command itself", choices=[*RECIPES, "untrained"])
+
+
+# ---------------------------------------------------------------- a run
+
+
+def make_agents(o: Options) -> list[Agent]:
+    """Adapters A and B over one frozen base; methods of one adapter train A and never touch B."""
+    device = runs.pick_device(o.device)
+    if o.model is None:
+        model, tokenizer = rivals.pair(rivals.Rivals(seed=o.seed, rank=o.rank, alpha=o.alpha, b_std=o.b_std))
+        model.to(device)
+    else:
+        model, tokenizer = runs.load_model(o.model, device, o.dtype)
+        lora.inject(model, o.rank, o.alpha, ["A", "B"], b_std=[0.0, o.b_std], seed=o.seed)
+    if o.checkpointing:
+        lora.checkpointing(model)
+    style = o.answer or ("number" if o.data in ("tiny", "sums", "gsm8k") else "boxed")
+    fused = device.type in ("cpu", "cuda")
+    agents = []
+    for name in "AB":
+        agent = Agent(name, model, tokenizer, adapter=name, answer=style, system=None if o.model is None else o.system,
+                      thinking=o.thinking, stop=o.stop, checkpointing=o.checkpointing)  # fmt: skip
+        agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=o.lr, weight_decay=0.0, fused=fused)
+        agents.append(agent)
+    end_tokens(model, tokenizer)  # refused now if it has none, before anything is written
+    return agents
+
+
+def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
+    """The problems to train on (the tiny world makes its own as it goes) and those held out."""
+    if o.data == "tiny":
+        return [], tinyworld.probes(None, max(1, o.eval_problems // len(tinyworld.TOPICS)))
+    if o.data == "gsm8k" or o.data.startswith("hub:"):
+        train, test = load_problems(o.data, "train"), load_problems(o.data, "test", o.eval_problems)
+    elif o.data == "sums":
+        train = test = load_problems(o.data)
+    else:
+        problems = load_problems(o.data)
+        train, test = hold_out(problems, min(o.eval_problems, max(1, len(problems) // 5)), o.seed)
+    if not all(p.answer for p in [*train, *test]):
+        raise UserError(f"Agon pays for being correct, so every problem of {o.data} needs a reference answer")
+    return train, test
+
+
+def train(o: Options, agents: Sequence[Agent], train_set: list[Problem], test, folder: Path, start: dict, done: int = 0) -> bool:
+    """Steps `done`+1 .. o.steps, each a line of metrics.jsonl, with evaluations between. False if it was stopped early."""
+    metrics = folder / "metrics.jsonl"
+    if not done:
+        runs.append_line(metrics, {"step": 0} | start)
+    with runs.Stop() as stop, tqdm(total=o.steps, initial=done, desc=f"{o.method:>11}", unit="step", dynamic_ncols=True) as bar:
+        for step in range(done + 1, o.steps + 1):
+            if o.data == "tiny":
+                problems = tinyworld.problems(None, o.prompts, seed=(o.seed << 20) + step)
+            else:
+                problems = [train_set[i] for i in runs.positions(len(train_set), o.prompts, step, o.seed)]
+            try:
+                line = train_step(agents, problems, step, o)
+                if step == o.steps or o.eval_every and step % o.eval_every == 0:
+                    line |= assess(agents, test, o.eval_k if step == o.steps else 1, o)
+            except FloatingPointError as error:
+                raise UserError(
+                    f"step {step}, {error}: not finite, so the run ends here; the last good checkpoint is "
+                    f"{runs.newest(folder) or 'none (see --save-every)'}; try a lower --lr"
+                ) from None
+            runs.append_line(metrics, line)
+            bar.set_postfix_str(agon_report.progress(line), refresh=False)
+            bar.update()
+            last = step == o.steps or stop.asked
+            if last and o.save_every >= 0 or o.save_every > 0 and step % o.save_every == 0:
+                runs.save(folder, step, agents)
+            if stop.asked and step < o.steps:
+                print(f"\nstopped after step {step}; continue with: python agon.py --resume {folder}", file=sys.stderr)
+                return False
+    return True
+
+
+def show(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> str:
+    """A few exchanges of the pair, as the challenger saw them."""
+    drafter, reader = agents[0], agents[-1]
+    _, seen = cascade(drafter, reader, test[: o.drafts_shown], 1, o, runs.generator(o.seed, runs.EVALUATION, 99))
+    return agon_report.exchanges(seen, drafter.name, reader.name)
+
+
+def compare(o: Options) -> int:
+    """The same starting adapters, problems and budget under each method; one table and one figure."""
+    train_set, test = read_data(o)
+    methods, folder = list(RECIPES) if o.compare else o.methods or ["grpo", "agon"], None
+    for seed in o.seeds or [o.seed]:
+        start: dict = {}
+        for method in ["untrained", *methods]:
+            one = dataclasses.replace(o, method=method, seed=seed, seeds=None, compare=False, methods=None)
+            agents = make_agents(one)  # from the same seed or file: the same starting adapters
+            train_set, test = (runs.fitting(part, agents, o.max_new_tokens) if part else part for part in (train_set, test))
+            if folder is None:  # now that nothing stands in the way
+                folder = runs.create(o.out, o.name, "agon")
+                runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods})
+            place = runs.create(str(folder), f"{method}-seed{seed}", method)
+            runs.write_json(place / "config.json", dataclasses.asdict(one) | {
+                "versions": {"torch": torch.__version__, "transformers": transformers.__version__}})  # fmt: skip
+            if method == "untrained":
+                start = assess(agents, test, o.eval_k, one)
+                runs.append_line(place / "metrics.jsonl", {"step": 0} | start)
+            elif not train(one, agents, train_set, test, place, starting(start, method)):
+                return 130
+    if o.drafts_shown:
+        print(show(agents, test, one))
+    agon_report.finish(folder)
+    return 0
+
+
+def starting(untrained: dict, method: str) -> dict:
+    """The evaluation before training of one method, from that of the untrained adapters: the ways that it is used in."""
+    reader = RECIPES[method].reader
+    wanted = ("A > B", "B > A") if reader == "rival" else ("A",) if reader is None else ()
+    return {"eval": {name: untrained["eval"][name] for name in wanted}} if wanted else {}
+
+
+def resume(o: Options) -> int:
+    """Continue one method's run from its newest whole checkpoint."""
+    folder = Path(o.resume)
+    train_set, test = read_data(o)
+    agents = make_agents(o)
+    train_set, test = (runs.fitting(part, agents, o.max_new_tokens) if part else part for part in (train_set, test))
+    done = runs.restore(folder, agents)
+    return 0 if train(o, agents, train_set, test, folder, {}, done) else 130
+
+
+def check(o: Options) -> None:
+    """Whatever can be told before anything is loaded. Raises UserError."""
+    least = {"steps": 1, "prompts": 1, "n": 2, "max_new_tokens": 1, "eval_k": 1, "eval_problems": 1, "eval_every": 0,
+             "drafts_shown": 0, "rank": 1, "save_every": -1, "seed": 0, "micro_batch": 1}  # fmt: skip
+    for name, value in least.items():
+        if getattr(o, name) < value:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {value}")
+    for name in ("temperature", "lr", "alpha", "max_grad_norm"):
+        if not 0 < getattr(o, name) < float("inf"):
+            raise UserError(f"--{name.replace('_', '-')} must be a number above 0")
+    if (o.model is None) != (o.data == "tiny"):
+        raise UserError("the tiny adapters solve the tiny world, and real models real problems: give --model and --data together")
+    if not 0 <= o.tiebreak < 1 or not 0 <= o.format < 1 or not 0 <= o.b_std < 1:
+        raise UserError("--tiebreak, --format and --b-std are at least 0 and below 1, so that they never outweigh being right")
+    if any(seed < 0 for seed in o.seeds or ()) or len(set(o.seeds or ())) < len(o.seeds or ()):
+        raise UserError("--seeds are different numbers of at least 0")
+    if o.compare and o.methods:
+        raise UserError("--compare trains every method, --methods those you name: give one of them")
+    if len(set(o.methods or ())) < len(o.methods or ()):
+        raise UserError("--methods names something twice")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; a user's mistake is one line and exit code 2."""
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    try:
+        o = parse(arguments, __doc__, Options)
+        check(o)
+        return resume(o) if o.resume else compare(o)
+    except (UserError, lora.LoraError) as error:
+        print(f"agon.py: {error}", file=sys.stderr)
+        return 2
+    except (FloatingPointError, OSError) as error:
+        print(f"agon.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped at once; checkpoints already written are whole", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The tiny world of Agon: two adapters that know different things, both slip, and both have learnt to read drafts.
+
+Agon pays a model for being right where its rival's draft was wrong. For that to be worth anything a draft must help (the
+rival knows something) and must also mislead (it is wrong often). So here:
+
+- Each adapter knows the right methods of half of `tinyworld`'s topics; in the others it uses the misconception.
+- Who knows a method still *slips* in every second text: one sub-result is off by one, and what follows builds on it.
+- A reader of a draft copies it most of the time, sometimes repairs a slip, sometimes ignores the draft.
+
+A draft of the rival's topic thus shows a method that the reader does not have, with a sub-result that it can check. What a
+model alone can learn from its own rollouts ends at its own half of the topics. This world is ours, not the paper's.
+"""
+
+import functools
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+import drafts
+import lora
+import tinyworld
+from tinyworld import ARROW, TOPICS, WarmStart, make_model, make_tokenizer
+
+SOURCE = Path(__file__).read_text(encoding="utf-8") + Path(drafts.__file__).read_text(encoding="utf-8")
+MARK = "()"  # stands where an answer was withheld; the tiny tokenizer has no other sign to spare
+RIGHT, SLIP, BUGGY = range(3)  # the kinds of a worked text
+
+# The right method of each topic with one sub-result off by one: 47+38= by 7+8=16, and so on.
+SLIPS = {
+    "carry": lambda a, b, c, d: f"{b}+{d}={b + d + 1},{a}+{c}+1={a + c + 1} -> {a + c + 1}{(b + d + 1) % 10}",
+    "borrow": lambda a, b, c, d: f"{b + 10}-{d}={b + 9 - d},{a - 1}-{c}={a - 1 - c} -> {a - 1 - c}{b + 9 - d}",
+    "product": lambda a, b, c: f"{b}*{c}={b * c},{a}*{c}={a * c + 1},{b * c // 10}+{a * c + 1}="
+    f"{b * c // 10 + a * c + 1} -> {b * c // 10 + a * c + 1}{b * c % 10}",
+    "precedence": lambda a, b, c: f"{a}+({b}*{c}),{b}*{c}={b * c + 1},{a}+{b * c + 1}={a + b * c + 1} -> {a + b * c + 1}",
+    "bracket": lambda a, b, c: f"{b}-{c}={b - c + 1},{a}-{b - c + 1}={a - b + c - 1} -> {a - b + c - 1}",
+    "fraction": lambda a, b, c: f"/{c},{a}+{b}={a + b + 1} -> {a + b + 1}/{c}",
+}
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Everything that decides the weights which the two adapters start from."""
+
+    seed: int = 0
+    rank: int = 8
+    alpha: float = 16.0
+    b_std: float = 0.02  # of adapter B at its birth; A begins at zero
+    base_steps: int = 900
+    base_lr: float = 4e-3
+    base_kinds: tuple[float, ...] = (0.3, 0.3, 0.4)  # right, slip, buggy: shares of the base's texts, every topic
+    adapter_steps: int = 200
+    adapter_lr: float = 3e-3
+    known: tuple[float, ...] = (0.5, 0.5, 0.0)  # an adapter's texts in its own topics
+    unknown: tuple[float, ...] = (0.0, 0.0, 1.0)  # and in its rival's
+    reading: float = 0.5  # share of texts that answer a draft
+    copy: float = 0.6  # what a reader does: copy the draft, or repair its slip, or else ignore it
+    repair: float = 0.2
+    batch: int = 64
+
+
+def reading(question: str, draft: str) -> str:
+    """What the challenger of this world is asked: the draft, then the question."""
+    return f"{draft},{question}"
+
+
+def shown(work: str) -> str:
+    """A worked text as its reader sees it: the final answer withheld wherever it stands."""
+    return drafts.withhold(work, work.rpartition(ARROW)[2], MARK)
+
+
+def knows(adapter: int, topic: int) -> bool:
+    """Adapter 0 knows the topics with even numbers, adapter 1 the others."""
+    return topic % 2 == adapter
+
+
+@functools.cache
+def make_texts() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """ids and labels of all texts to train on, [M,4,3,T]: no draft or one of each kind (second axis), then the kind written.
+
+    Labels are -100, which the loss leaves out, on question and padding. Also each topic's first problem and number of problems.
+    """
+    tokenizer, parts = make_tokenizer(), [topic.part(held_out=False) for topic in TOPICS]
+    pairs = []
+    for topic, part in zip(TOPICS, parts, strict=True):
+        for x in part:
+            question = topic.question.format(*x)
+            works = [topic.methods[0](*x), SLIPS[topic.name](*x), topic.methods[1](*x)]
+            prompts = [question, *(reading(question, shown(work)) for work in works)]
+            pairs += [(prompt, work) for prompt in prompts for work in works]
+    prompts, works = (tokenizer(list(texts))["input_ids"] for texts in zip(*pairs, strict=True))
+    longest = max(len(p) + len(w) for p, w in zip(prompts, works, strict=True)) + 1
+    ids = torch.full((len(prompts), longest), tokenizer.pad_token_id)
+    labels = torch.full_like(ids, -100)
+    for i, (prompt, work) in enumerate(zip(prompts, works, strict=True)):
+        row = torch.tensor([*prompt, *work, tokenizer.eos_token_id])
+        ids[i, : len(row)] = row
+        labels[i, len(prompt) : len(row)] = row[len(prompt) :]
+    count = torch.tensor([len(part) for part in parts])
+    return ids.view(-1, 4, 3, longest), labels.view(-1, 4, 3, longest), count.cumsum(0) - count, count
+
+
+def draw(kinds: Tensor, settings: Rivals, generator) -> tuple[Tensor, Tensor]:
+    """ids and labels [n,T] of a batch of texts; kinds [topics,3] are the shares of right, slip and buggy texts."""
+    ids, labels, first, count = make_texts()
+    n = settings.batch
+    topic = torch.randint(len(kinds), (n,), generator=generator)
+    u, v, w = torch.rand(3, n, generator=generator)
+    problem = first[topic] + (u * count[topic]).long()
+    own = torch.multinomial(kinds[topic], 1, generator=generator).squeeze(1)
+    drafted = torch.randint(3, (n,), generator=generator)  # drafts of every kind, equally often
+    repaired = torch.where(drafted == SLIP, RIGHT, drafted)
+    reads = torch.where(w < settings.copy, drafted, torch.where(w < settings.copy + settings.repair, repaired, own))
+    reader = v < settings.reading
+    where = problem, torch.where(reader, drafted + 1, 0), torch.where(reader, reads, own)
+    ids, labels = ids[where], labels[where]
+    longest = int((labels >= 0).any(0).nonzero().max()) + 1
+    return ids[:, :longest], labels[:, :longest]
+
+
+def fit(model, kinds: list, steps: int, lr: float, settings: Rivals, number: int, title: str) -> None:
+    """Train what is trainable and in use, in place, on texts drawn by `kinds`."""
+    generator = torch.Generator().manual_seed(1000 * settings.seed + number)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=0.05)
+    for _ in tqdm(range(steps), desc=f"warm start, {title}", unit="step", leave=False, disable=None):
+        ids, labels = draw(torch.tensor(kinds), settings, generator)
+        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
+def adapted(settings: Rivals):
+    """An untrained tiny model with two untrained adapters, "A" at zero and "B" beside it."""
+    model = make_model(WarmStart(seed=settings.seed))
+    lora.inject(model, settings.rank, settings.alpha, ["A", "B"], b_std=[0.0, settings.b_std], seed=settings.seed)
+    return model
+
+
+def pair(settings: Rivals):
+    """The tiny model with its two warm-started adapters, and its tokenizer. About a minute, then read from the cache."""
+
+    def base() -> dict[str, Tensor]:
+        model = make_model(WarmStart(seed=settings.seed))
+        kinds = [list(settings.base_kinds)] * len(TOPICS)
+        fit(model, kinds, settings.base_steps, settings.base_lr, settings, 0, "shared base")
+        return model.state_dict()
+
+    def both(start: dict[str, Tensor]) -> dict[str, Tensor]:
+        model = make_model(WarmStart(seed=settings.seed))
+        model.load_state_dict(start)
+        lora.inject(model, settings.rank, settings.alpha, ["A", "B"], b_std=[0.0, settings.b_std], seed=settings.seed)
+        for i, name in enumerate("AB"):
+            kinds = [list(settings.known if knows(i, t) else settings.unknown) for t in range(len(TOPICS))]
+            with lora.use(model, name):
+                fit(model, kinds, settings.adapter_steps, settings.adapter_lr, settings, i + 1, f"adapter {name}")
+        return model.state_dict()
+
+    everything = asdict(settings) | {"source": SOURCE}
+    later = ("rank", "alpha", "b_std", "adapter_steps", "adapter_lr", "known", "unknown")
+    start = tinyworld.cached("rivals-base", {k: v for k, v in everything.items() if k not in later}, base)
+    model = adapted(settings)
+    model.load_state_dict(tinyworld.cached("rivals", everything, lambda: both(start)))
+    return model.eval(), make_tokenizer()

@@ -1,0 +1,283 @@
+"""Agon: what is paid, why it is paid so, who moves when, what the challenger sees, and that a run survives."""
+
+import dataclasses
+import json
+
+import pytest
+import tiny
+import torch
+from safetensors.torch import load_file
+
+import agon
+import agon_report
+import exchange
+import lora
+import rivals
+import runs
+from answers import NUMBER, same_answer
+from grpo import group_advantages
+from rollout import Agent
+from tasks import Problem
+
+FAST = ["--steps", "2", "--prompts", "2", "--n", "3", "--eval-problems", "6", "--eval-k", "1", "--max-new-tokens", "8"]
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    """A random model in a folder, as a user would name one."""
+    folder = tmp_path_factory.mktemp("model")
+    tiny.model("qwen3").save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory):
+    """Twelve problems with answers that nobody will find."""
+    path = tmp_path_factory.mktemp("data") / "problems.jsonl"
+    path.write_text("".join(json.dumps({"question": f"w{i} w{i + 1}", "answer": str(i)}) + "\n" for i in range(3, 15)))
+    return str(path)
+
+
+@pytest.fixture
+def command(tmp_path, model_folder, data_file):
+    """Runs the command on the random model, in a folder of its own."""
+
+    def go(*more: str) -> int:
+        given = ["--model", model_folder, "--data", data_file, "--answer", "number", "--rank", "2", "--out", str(tmp_path)]
+        return agon.main([*FAST, *given, *more])
+
+    return go
+
+
+def pair() -> list[Agent]:
+    """Two adapters over one random model, with large noise in both, so that they write differently."""
+    model = tiny.model("qwen2")
+    lora.inject(model, 2, 4.0, ["A", "B"], b_std=[0.3, 0.3])
+    agents = [Agent(name, model, tiny.tokenizer(), adapter=name, answer="number") for name in "AB"]
+    for agent in agents:
+        agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-2, weight_decay=0.0)
+    return agents
+
+
+PROBLEMS = [Problem(f"w{i} w{i + 1}", str(i)) for i in (5, 9)]
+OPTIONS = agon.Options(n=3, prompts=2, max_new_tokens=6, data="file")
+
+
+# ---------------------------------------------------------------- rewards, and why they are so
+
+
+def test_reward_table():
+    """0 for wrong, 2 for right, 3 for right where the draft was wrong; a margin can be negative, the conversion cannot."""
+    c_b, c_a = torch.tensor([0.0, 0.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 1.0, 0.0])
+    assert exchange.conversion(c_b, c_a).tolist() == [0, 0, 2, 3]
+    assert exchange.correctness(c_b, c_a).tolist() == [0, 0, 1, 1]
+    assert exchange.margin(c_b, c_a).tolist() == [0, -1, 0, 1]
+
+
+@pytest.mark.parametrize("c_a", [0.0, 1.0])
+def test_a_shared_opponent_pays_nothing_for_the_conversion(c_a):
+    """One draft for the whole group: the reward is c(b) times 3 or times 2, and normalising takes the factor away."""
+    c_b = torch.tensor([[1.0, 0.0, 0.0, 1.0]])
+    paid = exchange.conversion(c_b, torch.full_like(c_b, c_a))
+    assert torch.allclose(group_advantages(paid), group_advantages(c_b))
+
+
+def test_paired_opponents_pay_for_the_conversion():
+    """A draft each, right for the first two and wrong for the others: rewards 2, 0, 3, 0, mean 1.25, std sqrt(1.6875).
+
+    The solution that was right against a wrong draft gains more than the one that could copy, which plain correctness
+    (advantages 1, -1, 1, -1) does not tell apart.
+    """
+    c_b, c_a = torch.tensor([[1.0, 0.0, 1.0, 0.0]]), torch.tensor([[1.0, 1.0, 0.0, 0.0]])
+    expected = torch.tensor([[0.75, -1.25, 1.75, -1.25]]) / 1.6875**0.5
+    assert torch.allclose(group_advantages(exchange.conversion(c_b, c_a)), expected)
+    assert torch.allclose(group_advantages(c_b), torch.tensor([[1.0, -1.0, 1.0, -1.0]]))
+
+
+def test_the_margins_second_term_is_noise_for_the_challenger():
+    """Two solutions, equally right: under the margin their advantages differ by their drafts alone, not by what they did.
+
+    With c(b) = 1 for all, correctness has no signal (0 everywhere). Conversion and margin still tell solutions apart by
+    their drafts; but where all solutions are *wrong*, the conversion is silent and the margin pushes: -1 for whoever
+    was dealt a right draft. With a shared opponent that term is a constant and goes.
+    """
+    wrong, c_a = torch.zeros(1, 4), torch.tensor([[1.0, 0.0, 0.0, 1.0]])
+    assert group_advantages(exchange.conversion(wrong, c_a)).tolist() == [[0, 0, 0, 0]]
+    assert group_advantages(exchange.margin(wrong, c_a)).tolist() == [[-1, 1, 1, -1]]
+    shared = torch.ones(1, 4)
+    c_b = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    assert torch.allclose(group_advantages(exchange.margin(c_b, shared)), group_advantages(c_b))
+
+
+def test_tiebreak_orders_the_correct_ones_by_length():
+    """Shorter correct solutions gain up to the bonus; wrong ones gain nothing however short; it never beats a conversion."""
+    rewards, c_b = torch.tensor([[2.0, 2.0, 3.0, 0.0]]), torch.tensor([[1.0, 1.0, 1.0, 0.0]])
+    lengths = torch.tensor([[10.0, 20.0, 30.0, 1.0]])
+    assert exchange.shorter_first(rewards, c_b, lengths, 0.5).tolist() == [[2.5, 2.25, 3.0, 0.0]]
+    nobody = exchange.shorter_first(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]), 0.5)
+    assert nobody.tolist() == [[0, 0]]
+
+
+# ---------------------------------------------------------------- the step
+
+
+def test_the_challenger_sees_a_draft_each_and_groups_are_not_mixed(monkeypatch):
+    """N different prompts are one group: solution j of problem i must be held against draft j of problem i, and no other."""
+    real, seen, advantages = exchange.sample, [], []
+
+    def sample(agent, prompts, k, *rest):
+        rollouts = real(agent, prompts, k, *rest)
+        if k == 1:  # the challenger: problem 0 right in its 2nd solution, problem 1 in its 3rd
+            rollouts.answers = [["5" if i == 1 else "9" if i == 5 else "0"] for i in range(len(prompts))]
+        else:
+            rollouts.answers = [["5", "0", "0"], ["0", "9", "9"]]
+            rollouts.texts = [[f"w{10 * i + j + 20}" for j in range(k)] for i in range(len(prompts))]
+        seen.append(prompts)
+        return rollouts
+
+    monkeypatch.setattr(exchange, "sample", sample)
+    monkeypatch.setattr(exchange, "update", lambda agent, rollouts, a, **_: advantages.append((agent.name, a, rollouts)) or {})
+    line = exchange.train_step(pair(), PROBLEMS, 1, dataclasses.replace(OPTIONS, method="agon", format=0.0))
+    plain, reading = seen
+    assert len(plain) == 2 and len(reading) == 6 and len(set(reading)) == 6
+    for i in range(2):
+        for j in range(3):
+            assert f"w{10 * i + j + 20}" in reading[3 * i + j] and PROBLEMS[i].question in reading[3 * i + j]
+    (_, drafted, _), (_, solved, rollouts) = advantages
+    assert drafted.shape == (2, 3) and solved.shape == (6, 1) == rollouts.mask.shape[:2]
+    # Problem 0: the second solution is right against a wrong draft, 3; problem 1: the third against a right one, 2.
+    assert torch.allclose(solved.view(2, 3), group_advantages(torch.tensor([[0.0, 3.0, 0.0], [0.0, 0.0, 2.0]])))
+    assert line["halves"]["challenger A"]["converted"] == pytest.approx(1 / 6)
+
+
+def test_roles_alternate_and_only_the_right_adapter_moves(monkeypatch):
+    """A drafts in even steps, B in odd ones; in each half step one adapter moves and the base and the other do not."""
+    agents = pair()
+    model, real, moved = agents[0].model, exchange.update, []
+
+    def state():
+        return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    def update(agent, rollouts, advantages, **options):
+        before = state()
+        found = real(agent, rollouts, torch.tensor([1.0, -1.0, 0.0] * 2).view_as(advantages), **options)
+        own = {id(p) for p in agent.parameters()}
+        names = {n for n, p in model.named_parameters() if id(p) in own}
+        changed = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+        assert changed and changed <= names
+        moved.append(agent.name)
+        return found
+
+    monkeypatch.setattr(exchange, "update", update)
+    lines = [exchange.train_step(agents, PROBLEMS, step, dataclasses.replace(OPTIONS, method="agon")) for step in (2, 3)]
+    assert moved == ["A", "B", "B", "A"]
+    assert [list(line["halves"]) for line in lines] == [["drafter A", "challenger B"], ["drafter B", "challenger A"]]
+    moved.clear()
+    monkeypatch.setattr(exchange, "update", lambda agent, *_, **__: moved.append(agent.name) or {})
+    for method, expected in (("self-refine", ["A", "A"]), ("grpo", ["A"])):
+        exchange.train_step(agents, PROBLEMS, 3, dataclasses.replace(OPTIONS, method=method))
+        assert moved == expected
+        moved.clear()
+
+
+@pytest.mark.parametrize("method", list(exchange.RECIPES))
+def test_every_method_writes_2n_rollouts_a_problem(method):
+    """A method that may look more often learns more: the budget of generations must be one number for all."""
+    line = exchange.train_step(pair(), PROBLEMS, 1, dataclasses.replace(OPTIONS, method=method))
+    assert sum(half["rollouts"] for half in line["halves"].values()) == 2 * OPTIONS.n * len(PROBLEMS)
+
+
+def test_withheld_answers_stay_out_of_the_prompts():
+    """The point of withholding: whatever the tiny world's drafts say, no number of the prompt equals the draft's answer.
+
+    Every text of every kind, for 30 problems of each topic; the question may hold the value by chance and is not looked at.
+    """
+    for topic in rivals.TOPICS:
+        for x in topic.operands[:: max(1, len(topic.operands) // 30)]:
+            for work in (topic.methods[0](*x), rivals.SLIPS[topic.name](*x), topic.methods[1](*x)):
+                answer = work.rpartition(rivals.ARROW)[2]
+                seen = rivals.shown(work)
+                assert seen != work and not any(same_answer(number, answer) for number in NUMBER.findall(seen)), (work, seen)
+
+
+def test_slips_and_misconceptions_are_wrong():
+    """A slip that is right by chance would be paid as if the method had been carried out."""
+    for topic in rivals.TOPICS:
+        for x in topic.operands:
+            works = (topic.methods[0](*x), rivals.SLIPS[topic.name](*x), topic.methods[1](*x))
+            answer, *wrong = (work.rpartition(rivals.ARROW)[2] for work in works)
+            assert answer not in wrong, (topic.name, x)
+
+
+def test_a_thinking_models_draft_shows_what_follows_the_thinking():
+    """Private reasoning stays private; reasoning that never ended is no draft, and the challenger is told so."""
+    agent, problem = pair()[0], Problem("What is 6 times 7?", "42")
+    texts = ("<think>6 sevens", "<think>hm</think>six sevens")
+    open_, closed = (exchange.challenge(agent, problem, text, None, False) for text in texts)
+    assert "6 sevens" not in open_ and "hm" not in closed and "six sevens" in closed
+    assert open_ == exchange.challenge(agent, problem, "", None, False)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_every_row_from_one_command(command, tmp_path, capsys):
+    """--compare: a run for each method, one table with every row, one figure; equal budgets are printed, not assumed."""
+    assert command("--compare", "--drafts-shown", "1", "--eval-every", "1", "--tiebreak", "0.2") == 0
+    folder = tmp_path / "agon-001"
+    told = capsys.readouterr().out
+    assert (folder / "agon.png").stat().st_size > 10_000
+    for row in agon_report.ROWS:
+        assert row in told
+    assert told.count("6 rollouts") == len(agon_report.ROWS) - 2 and "what B is given" in told
+    assert (folder / "agon-seed0" / "checkpoint-000002" / "B" / "adapter_model.safetensors").exists()
+
+
+def test_resume_is_bitwise_a_continuation(command, tmp_path):
+    """A resumed run that draws other samples, swaps the roles or forgets the moments is another run."""
+    assert command("--methods", "agon", "--steps", "4", "--name", "whole") == 0
+    assert command("--methods", "agon", "--steps", "3", "--name", "parts") == 0
+    part, whole = tmp_path / "parts" / "agon-seed0", tmp_path / "whole" / "agon-seed0"
+    assert agon.main(["--resume", str(part), "--steps", "4"]) == 0
+
+    def record(folder):
+        lines = runs.read_lines(folder / "metrics.jsonl")
+        for line in lines:
+            for half in line.get("halves", {}).values():
+                half.pop("sample_seconds"), half.pop("learn_seconds")
+        return [line for line in lines if line["step"] != 3]  # the shorter run was evaluated at its end, step 3
+
+    assert record(part) == record(whole)
+    assert any(half["grad_norm"] > 0 for line in record(whole)[1:] for half in line["halves"].values())
+    for name in "AB":
+        a, b = (load_file(folder / "checkpoint-000004" / name / "adapter_model.safetensors") for folder in (part, whole))
+        assert all(torch.equal(a[key], b[key]) for key in a | b)
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--n", "1"], "--n must be at least 2"),
+        (["--tiebreak", "1.5"], "below 1"),
+        (["--data", "tiny"], "--model and --data together"),
+        (["--compare", "--methods", "agon"], "one of them"),
+        (["--methods", "agony"], "invalid choice"),
+        (["--seeds", "1", "1"], "different"),
+        (["--resume", "nowhere"], "not a run"),
+        (["--out", "/dev/null/x"], "cannot make a folder"),
+    ],
+)
+def test_mistakes_cost_one_line(command, capsys, arguments, told):
+    """A traceback, or a run that starts and then fails, for what could be told at once."""
+    assert command(*arguments) == 2
+    err = capsys.readouterr().err
+    assert told in err and err.count("\n") == 1
+
+
+def test_labels_are_needed(command, tmp_path, capsys):
+    """Without a reference answer nobody is right and nothing is learnt: refused, in one line."""
+    path = tmp_path / "unlabelled.jsonl"
+    path.write_text('{"question": "w3"}\n{"question": "w4"}\n{"question": "w5"}\n')
+    assert command("--data", str(path)) == 2
+    assert "needs a reference answer" in capsys.readouterr().err
