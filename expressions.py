@@ -219,7 +219,7 @@ class _Reader:
                     raise Unreadable
             elif mark == "!":
                 n = as_number(value)
-                if n not in range(300):
+                if n not in range(300) or self.peek() == "!":  # 5!! is 5*3*1 to some, (5!)! to others
                     raise Unreadable
                 value = constant(factorial(int(n)))
         return value
