@@ -27,7 +27,6 @@ from pathlib import Path
 
 import torch
 import transformers
-from tqdm import tqdm
 from transformers.utils import logging as hf_logging
 
 import agon_report
@@ -141,34 +140,22 @@ def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
 
 def train(o: Options, agents: Sequence[Agent], train_set: list[Problem], test, folder: Path, start: dict, done: int = 0) -> bool:
     """Steps `done`+1 .. o.steps, each a line of metrics.jsonl, with evaluations between. False if it was stopped early."""
-    metrics = folder / "metrics.jsonl"
     if not done:
-        runs.append_line(metrics, {"step": 0} | start)
-    with runs.Stop() as stop, tqdm(total=o.steps, initial=done, desc=f"{o.method:>11}", unit="step", dynamic_ncols=True) as bar:
-        for step in range(done + 1, o.steps + 1):
-            if o.data == "tiny":
-                problems = tinyworld.problems(None, o.prompts, seed=(o.seed << 20) + step)
-            else:
-                problems = [train_set[i] for i in runs.positions(len(train_set), o.prompts, step, o.seed)]
-            try:
-                line = train_step(agents, problems, step, o)
-                if step == o.steps or o.eval_every and step % o.eval_every == 0:
-                    line |= assess(agents, test, o.eval_k if step == o.steps else 1, o)
-            except FloatingPointError as error:
-                raise UserError(
-                    f"step {step}, {error}: not finite, so the run ends here; the last good checkpoint is "
-                    f"{runs.newest(folder) or 'none (see --save-every)'}; try a lower --lr"
-                ) from None
-            runs.append_line(metrics, line)
-            bar.set_postfix_str(agon_report.progress(line), refresh=False)
-            bar.update()
-            last = step == o.steps or stop.asked
-            if last and o.save_every >= 0 or o.save_every > 0 and step % o.save_every == 0:
-                runs.save(folder, step, agents)
-            if stop.asked and step < o.steps:
-                print(f"\nstopped after step {step}; continue with: python agon.py --resume {folder}", file=sys.stderr)
-                return False
-    return True
+        runs.append_line(folder / "metrics.jsonl", {"step": 0} | start)
+
+    def take(step: int) -> dict:
+        if o.data == "tiny":
+            problems = tinyworld.problems(None, o.prompts, seed=(o.seed << 20) + step)
+        else:
+            problems = [train_set[i] for i in runs.positions(len(train_set), o.prompts, step, o.seed)]
+        line = train_step(agents, problems, step, o)
+        evaluated = step == o.steps or o.eval_every and step % o.eval_every == 0
+        return line | (assess(agents, test, o.eval_k if step == o.steps else 1, o) if evaluated else {})
+
+    return runs.steps(
+        folder, agents, take, title=f"{o.method:>11}", done=done, total=o.steps, save_every=o.save_every,
+        progress=agon_report.progress, command="agon.py",
+    )  # fmt: skip
 
 
 def show(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> str:
@@ -224,6 +211,8 @@ def resume(o: Options) -> int:
 
 def check(o: Options) -> None:
     """Whatever can be told before anything is loaded. Raises UserError."""
+    if not o.resume:
+        runs.check_name(o.out, o.name)
     least = {"steps": 1, "prompts": 1, "n": 2, "max_new_tokens": 1, "eval_k": 1, "eval_problems": 1, "eval_every": 0,
              "drafts_shown": 0, "rank": 1, "save_every": -1, "seed": 0, "micro_batch": 1}  # fmt: skip
     for name, value in least.items():

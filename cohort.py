@@ -24,7 +24,6 @@ from pathlib import Path
 
 import torch
 import transformers
-from tqdm import tqdm
 from transformers.utils import logging as hf_logging
 
 import lora
@@ -144,43 +143,25 @@ def train(
 
     Returns False if it was stopped early.
     """
-    metrics = folder / "metrics.jsonl"
     if done == 0:
-        runs.append_line(metrics, {"step": 0} | (assess(agents, test, o) if start is None else start))
-    with (
-        runs.Stop() as stop,
-        tqdm(total=o.steps, initial=done, desc=f"{o.method:>5}", unit="step", dynamic_ncols=True) as bar,
-    ):
-        for step in range(done + 1, o.steps + 1):
-            try:
-                line = train_step(agents, batch(step), step, o, teachers)
-                if step == o.steps or o.eval_every and step % o.eval_every == 0:
-                    line |= assess(agents, test, o)
-            except FloatingPointError as error:
-                raise UserError(f"step {step}, {error}: {not_finite(folder)}") from None
-            runs.append_line(metrics, line)
-            bar.set_postfix_str(report.progress(line), refresh=False)
-            bar.update()
-            last = step == o.steps or stop.asked
-            if last and o.save_every >= 0 or o.save_every > 0 and step % o.save_every == 0:
-                runs.save(folder, step, [*agents, *teachers])
-            if stop.asked and step < o.steps:
-                print(f"\nstopped after step {step}; {how_to_go_on(folder)}", file=sys.stderr)
-                return False
-    return True
+        runs.append_line(folder / "metrics.jsonl", {"step": 0} | (assess(agents, test, o) if start is None else start))
 
+    def take(step: int) -> dict:
+        line = train_step(agents, batch(step), step, o, teachers)
+        evaluated = step == o.steps or o.eval_every and step % o.eval_every == 0
+        return line | (assess(agents, test, o) if evaluated else {})
 
-def not_finite(folder: Path) -> str:
-    """What to do about a loss that is no number."""
-    kept = runs.newest(folder) or "none (see --save-every)"
-    return f"not finite, so the run ends here; the last good checkpoint is {kept}; try a lower --lr"
-
-
-def how_to_go_on(folder: Path) -> str:
-    """Where a stopped run can be taken up again, or why not."""
-    if runs.newest(folder):
-        return f"continue with: python cohort.py --resume {folder}"
-    return "no checkpoint was kept (see --save-every), so it cannot be continued"
+    return runs.steps(
+        folder,
+        [*agents, *teachers],
+        take,
+        title=f"{o.method:>5}",
+        done=done,
+        total=o.steps,
+        save_every=o.save_every,
+        progress=report.progress,
+        command="cohort.py",
+    )
 
 
 def run(o: Options) -> int:
@@ -191,7 +172,7 @@ def run(o: Options) -> int:
     for agent in agents:
         end_tokens(agent.model, agent.tokenizer)  # refused now if it has none, before anything is written
     if o.models:
-        print(report.memory(agents, o))
+        print(report.memory([*agents, *teachers], o))
     if o.resume:
         folder = Path(o.resume)
         done = runs.restore(folder, [*agents, *teachers])

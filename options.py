@@ -222,8 +222,8 @@ def check_world(o: Options) -> None:
 
 def check_run(o: Options) -> None:
     """Folders and lists of runs."""
-    if o.name and (Path(o.out) / o.name).exists() and not o.resume:
-        raise UserError(f"{Path(o.out) / o.name} exists already: choose another --name, or continue it with --resume")
+    if not o.resume:
+        runs.check_name(o.out, o.name)
     for name in ("compare", "seeds"):
         if len(set(getattr(o, name) or ())) < len(getattr(o, name) or ()):
             raise UserError(f"--{name} names something twice")

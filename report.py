@@ -68,7 +68,8 @@ def memory(agents: Sequence[Agent], o) -> str:
     models = {id(a.model): a.model for a in agents}.values()
     weights = sum(p.numel() * p.element_size() for m in models for p in m.parameters())
     weights += sum(p.numel() * p.element_size() for a in agents if a.reference for p in a.reference.parameters())
-    optimizer = 3 * sum(p.numel() * p.element_size() for a in agents for p in a.parameters())  # gradient, two moments
+    trained = [p for a in agents if a.optimizer for p in a.parameters()]  # not a teacher's
+    optimizer = 3 * sum(p.numel() * p.element_size() for p in trained)  # gradient, two moments
     rollouts, learned = o.prompts * o.k, min(o.micro_batch, o.prompts) * o.k * o.max_new_tokens
     shapes = [(m.config.get_text_config(), next(m.parameters()).element_size()) for m in models]
     cache = max(rollouts * (o.max_new_tokens + 256) * cached_per_token(config) * size for config, size in shapes)

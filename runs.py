@@ -18,7 +18,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,10 +90,17 @@ def load_model(source: str, device: torch.device, dtype: str):
     return model.to(device).eval(), tokenizer
 
 
-def create(out: str, name: str | None, prefix: str) -> Path:
-    """Make the folder of a new run: `out/name`, or `out/prefix-NNN` with the first free number."""
+def check_name(out: str, name: str | None) -> None:
+    """A --name is one new folder in --out: it can neither climb out of it nor hold a run already."""
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UserError(f"--name {name!r}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
+    if name and (Path(out) / name).exists():
+        raise UserError(f"{Path(out) / name} exists already: choose another --name, or continue it with --resume")
+
+
+def create(out: str, name: str | None, prefix: str) -> Path:
+    """Make the folder of a new run: `out/name`, or `out/prefix-NNN` with the first free number."""
+    check_name(out, name)
     root = Path(out)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -103,10 +110,8 @@ def create(out: str, name: str | None, prefix: str) -> Path:
                 folder.mkdir()
                 return folder
             except FileExistsError:
-                if name:
-                    raise UserError(
-                        f"{folder} exists already: choose another --name, or continue that run with --resume {folder}"
-                    ) from None
+                if name:  # made by another process since it was checked
+                    raise UserError(f"{folder} exists already: choose another --name") from None
     except OSError as error:
         raise UserError(f"cannot make a folder in {root}: {error.strerror}; choose another --out") from None
     raise UserError(f"{root} is full of runs: choose another --out")
@@ -245,6 +250,19 @@ def newest(run: Path) -> Path | None:
     return newest_whole(run)[0]
 
 
+def load_agent(agent: Agent, place: Path) -> None:
+    """Weights or adapter, and optimizer state (a teacher has none), from the agent's folder in a checkpoint."""
+    if agent.adapter is not None:
+        lora.load(agent.model, agent.adapter, place)
+    else:
+        # Through the library, which may store weights under other names than the model has, then strictly.
+        saved = AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype)
+        agent.model.load_state_dict(saved.state_dict(), strict=True)
+    if agent.optimizer is not None:
+        state = torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)
+        agent.optimizer.load_state_dict(state)
+
+
 def restore(run: Path, agents: Sequence[Agent]) -> int:
     """Put the newest whole checkpoint into `agents`, cut metrics.jsonl back to it, and return its step."""
     folder, manifest = newest_whole(run)
@@ -256,22 +274,17 @@ def restore(run: Path, agents: Sequence[Agent]) -> int:
     for old in checkpoints(run)[:-2]:
         shutil.rmtree(old)  # a kill may have come just before its removal
     for agent in agents:
-        place = folder / agent.name
-        if agent.adapter is not None:
-            lora.load(agent.model, agent.adapter, place)
-        else:
-            # Through the library, which may store weights under other names than the model has, then strictly.
-            saved = AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype)
-            agent.model.load_state_dict(saved.state_dict(), strict=True)
-        if agent.optimizer is not None:
-            state = torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)
-            agent.optimizer.load_state_dict(state)
+        try:
+            load_agent(agent, folder / agent.name)
+        except (RuntimeError, ValueError, KeyError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(f"{folder} does not fit the models of {run}/config.json, have they changed? {reason}") from None
     if (run / "metrics.jsonl").exists():
         os.truncate(run / "metrics.jsonl", manifest["metrics_bytes"])
     return manifest["step"]
 
 
-# ---------------------------------------------------------------- what a run reads, and how it is stopped
+# ---------------------------------------------------------------- what a run reads, its steps, and how it is stopped
 
 
 def positions(total: int, batch: int, step: int, seed: int) -> list[int]:
@@ -303,6 +316,49 @@ def fitting(problems: Sequence[Problem], agents: Sequence[Agent], max_new_tokens
             file=sys.stderr,
         )
     return kept
+
+
+def steps(
+    folder: Path,
+    agents: Sequence[Agent],
+    take: Callable[[int], dict],
+    *,
+    title: str,
+    done: int,
+    total: int,
+    save_every: int,
+    progress: Callable[[dict], str],
+    command: str,
+) -> bool:
+    """Steps `done`+1 .. `total` of a run: `take(step)` gives each one's line of metrics.jsonl, `progress` its live figures.
+
+    Checkpoints as `--save-every` says. Returns False if Ctrl-C ended it early. Raises UserError where a loss is not finite.
+    """
+    with Stop() as stop, tqdm(total=total, initial=done, desc=title, unit="step", dynamic_ncols=True) as bar:
+        for step in range(done + 1, total + 1):
+            try:
+                line = take(step)
+            except FloatingPointError as error:
+                kept = newest(folder) or "none (see --save-every)"
+                why = f"step {step}, {error}: not finite, so the run ends here"
+                raise UserError(f"{why}; the last good checkpoint is {kept}; try a lower --lr") from None
+            append_line(folder / "metrics.jsonl", line)
+            bar.set_postfix_str(progress(line), refresh=False)
+            bar.update()
+            last = step == total or stop.asked
+            if last and save_every >= 0 or save_every > 0 and step % save_every == 0:
+                save(folder, step, agents)
+            if stop.asked and step < total:
+                print(f"\nstopped after step {step}; {how_to_go_on(folder, command)}", file=sys.stderr)
+                return False
+    return True
+
+
+def how_to_go_on(folder: Path, command: str) -> str:
+    """Where a stopped run can be taken up again, or why not."""
+    if newest(folder):
+        return f"continue with: python {command} --resume {folder}"
+    return "no checkpoint was kept (see --save-every), so it cannot be continued"
 
 
 class Stop:

@@ -459,3 +459,12 @@ def test_threads():
     finally:
         sys.setswitchinterval(interval)
     assert len(seen) == 8 and all(keys == wanted for keys in seen.values())
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [("see x12", None), ("a_12", None), (r"\frac12", r"\frac12"), (r"6\times7", "7"), (r"\log_2 8", "8"), ("12.5km", "12.5")],
+)
+def test_the_last_number_is_a_whole_number_and_no_part_of_a_name(text, expected):
+    """The 2 of x12, or of \\frac12, was once taken for a number of its own: a vote for what nobody said."""
+    assert extract_answer(text, "number") == expected
