@@ -237,7 +237,7 @@ def test_every_row_from_one_command(command, tmp_path, capsys):
 def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
     """A resumed run that draws other samples, swaps the roles or forgets the moments is another run."""
     # Random models are never right, so something must move them, or every run would be the same.
-    monkeypatch.setattr(exchange, "group_advantages", lambda rewards: torch.linspace(-1, 1, 3).expand_as(rewards))
+    monkeypatch.setattr(exchange, "group_advantages", lambda rewards: torch.linspace(-1, 1, 3).repeat(len(rewards), 1))
     assert command("--methods", "agon", "--steps", "4", "--name", "whole") == 0
     assert command("--methods", "agon", "--steps", "3", "--name", "parts") == 0
     part, whole = tmp_path / "parts" / "agon-seed0", tmp_path / "whole" / "agon-seed0"
