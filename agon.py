@@ -8,14 +8,15 @@ One step (Beliaev, "Agon: Competitive Cross-Model RL with Implicit Rival Grading
      2 c(b) + c(b) (1 - c(a)): being right, and more where the draft was wrong. It takes a GRPO step.
 At inference the pair works as it was trained: one drafts, the other reads the summary and answers.
 
-Exchange the recipe and the same step is vanilla GRPO, self-refinement and the paper's other controls (its Table 3):
+The same step with another recipe (`exchange.RECIPES`) is vanilla GRPO, self-refinement and the paper's other controls:
 
     python agon.py                          # the tiny world: zero-shot, untrained pair, GRPO and Agon
     python agon.py --compare --seeds 0 1 2  # every row of the table
-    python agon.py --model SMOLLM2 --data sums --methods agon --drafts-shown 3
+    python agon.py --model SMOLLM2 --data sums --methods agon --steps 8 --prompts 4 --n 4 --lr 2e-5 --max-new-tokens 14
 
 Departures from the paper: the drafter learns before the challenger reads, so that a model which plays both parts stays
-on-policy; rewards of a group are normalised as in `grpo.group_advantages`; the default world is `rivals.py`, which no paper has.
+on-policy (for a pair the order makes no difference; self-refinement's one adapter takes two optimizer steps a step);
+the tie-break is linear in the length; the default world is `rivals.py`, which no paper has.
 """
 
 import dataclasses
@@ -34,9 +35,9 @@ import lora
 import rivals
 import runs
 import tinyworld
-from exchange import RECIPES, assess, cascade, train_step
+from exchange import RECIPES, assess, cascade, train_step, ways
 from options import option, parse
-from rollout import Agent, end_tokens
+from rollout import Agent, end_tokens, tokens_with
 from tasks import Problem, UserError, hold_out, load_problems
 
 # ---------------------------------------------------------------- options
@@ -61,11 +62,15 @@ class Options:
         None, "how an answer is read: boxed, or number (default: boxed, but number for tiny, sums and gsm8k)",
         choices=["boxed", "number"],
     )
-    system: str = option("", "system text of every prompt; it is always set, so that no template puts in one of its own")
+    system: str | None = option(
+        None,
+        "system text of every prompt; always set, so that no template puts in its own (default: asks for a boxed answer where "
+        "answers are read from boxes, else empty)",
+    )
     thinking: bool = option(False, "private reasoning first, where the chat template knows the switch; never shown in a draft")
     stop: str | None = option(None, "text that ends a completion besides the end token; base models need one")
 
-    steps: int = option(60, "training steps; the roles change every step")
+    steps: int = option(45, "training steps; the roles change every step")
     prompts: int = option(16, "problems in a step (P)")
     n: int = option(8, "drafts of each problem, and solutions that read them (N); vanilla GRPO takes 2N plain ones")
     max_new_tokens: int = option(40, "longest completion; one that does not end in time has no answer")
@@ -74,7 +79,7 @@ class Options:
     lr: float = option(1e-3, "AdamW's learning rate (about 1e-5 to 5e-5 for real models)")
     rank: int = option(8, "of the adapters (16 in the paper)")
     alpha: float = option(16.0, "scale of the adapters: their product counts alpha / rank")
-    b_std: float = option(0.02, "adapter B starts with noise of this size in its B matrix, adapter A with zeros")
+    b_std: float = option(0.02, "at its birth, adapter B has noise of this size in its B matrix, adapter A zeros")
     format: float = option(0.1, "paid, to drafter and challenger, for giving an answer that can be read")
     tiebreak: float = option(0.0, "the density lever: up to this much more for shorter correct solutions of a group")
     max_grad_norm: float = option(1.0, "the gradient's norm is clipped to this")
@@ -84,7 +89,7 @@ class Options:
     eval_every: int = option(15, "steps between evaluations on held-out problems; 0 = before and after only")
     eval_problems: int = option(360, "held-out problems (the tiny world: split evenly over its topics)")
     eval_k: int = option(4, "samples of each, before and after; one of each in between")
-    drafts_shown: int = option(0, "print this many exchanges of the trained pair: draft, what the challenger saw, its solution")
+    drafts_shown: int = option(3, "print so many exchanges of the last trained method: draft, what its reader saw, its solution")
 
     seed: int = option(0, "decides every draw")
     device: str = option("auto", "auto, cpu, cuda, mps, ...")
@@ -93,7 +98,7 @@ class Options:
     name: str | None = option(None, "name of the folder; it must not exist yet (default: the next free number)")
     save_every: int = option(0, "steps between checkpoints, the last two are kept; 0 = only at the end, -1 = never")
     resume: str | None = option(None, "folder of one method's run to continue")
-    method: str = option("agon", "the method of a resumed run; set by the command itself", choices=[*RECIPES, "untrained"])
+    method: str | None = option(None, "set by the command itself for each of its runs; you say --methods")
 
 
 # ---------------------------------------------------------------- a run
@@ -111,14 +116,18 @@ def make_agents(o: Options) -> list[Agent]:
     if o.checkpointing:
         lora.checkpointing(model)
     style = o.answer or ("number" if o.data in ("tiny", "sums", "gsm8k") else "boxed")
+    asked = "Please reason step by step, and put your final answer within \\boxed{}." if style == "boxed" else ""
+    system = None if o.model is None else asked if o.system is None else o.system
     fused = device.type in ("cpu", "cuda")
     agents = []
     for name in "AB":
-        agent = Agent(name, model, tokenizer, adapter=name, answer=style, system=None if o.model is None else o.system,
+        agent = Agent(name, model, tokenizer, adapter=name, answer=style, system=system,
                       thinking=o.thinking, stop=o.stop, checkpointing=o.checkpointing)  # fmt: skip
         agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=o.lr, weight_decay=0.0, fused=fused)
         agents.append(agent)
     end_tokens(model, tokenizer)  # refused now if it has none, before anything is written
+    if o.stop:
+        tokens_with(tokenizer, o.stop)
     return agents
 
 
@@ -159,9 +168,10 @@ def train(o: Options, agents: Sequence[Agent], train_set: list[Problem], test, f
 
 
 def show(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> str:
-    """A few exchanges of the pair, as the challenger saw them."""
-    drafter, reader = agents[0], agents[-1]
-    _, seen = cascade(drafter, reader, test[: o.drafts_shown], 1, o, runs.generator(o.seed, runs.EVALUATION, 99))
+    """A few exchanges of the trained adapters, as the reader saw them."""
+    drafter, reader = next(way for way in ways(agents, o.method).values() if way[1])
+    spread = test[:: max(1, len(test) // o.drafts_shown)][: o.drafts_shown]  # over all topics
+    _, seen = cascade(drafter, reader, spread, 1, o, runs.generator(o.seed, runs.EVALUATION, len(test)))
     return agon_report.exchanges(seen, drafter.name, reader.name)
 
 
@@ -179,34 +189,43 @@ def compare(o: Options) -> int:
                 folder = runs.create(o.out, o.name, "agon")
                 runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods})
             place = runs.create(str(folder), f"{method}-seed{seed}", method)
-            runs.write_json(place / "config.json", dataclasses.asdict(one) | {
-                "versions": {"torch": torch.__version__, "transformers": transformers.__version__}})  # fmt: skip
+            write_config(place, one)
             if method == "untrained":
                 start = assess(agents, test, o.eval_k, one)
                 runs.append_line(place / "metrics.jsonl", {"step": 0} | start)
-            elif not train(one, agents, train_set, test, place, starting(start, method)):
+                continue
+            before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
+            if not train(one, agents, train_set, test, place, before):
                 return 130
-    if o.drafts_shown:
-        print(show(agents, test, one))
+            if o.drafts_shown and (seed, method) == ((o.seeds or [o.seed])[-1], methods[-1]):
+                print(show(agents, test, one))
+            del agents  # before the next pair is made: memory for one is enough
     agon_report.finish(folder)
     return 0
-
-
-def starting(untrained: dict, method: str) -> dict:
-    """The evaluation before training of one method, from that of the untrained adapters: the ways that it is used in."""
-    reader = RECIPES[method].reader
-    wanted = ("A > B", "B > A") if reader == "rival" else ("A",) if reader is None else ()
-    return {"eval": {name: untrained["eval"][name] for name in wanted}} if wanted else {}
 
 
 def resume(o: Options) -> int:
     """Continue one method's run from its newest whole checkpoint."""
     folder = Path(o.resume)
+    if o.method is None:
+        raise UserError(f"{folder} is a comparison; resume one of the runs inside it")
     train_set, test = read_data(o)
     agents = make_agents(o)
     train_set, test = (runs.fitting(part, agents, o.max_new_tokens) if part else part for part in (train_set, test))
     done = runs.restore(folder, agents)
-    return 0 if train(o, agents, train_set, test, folder, {}, done) else 130
+    write_config(folder, o)  # a new --steps is this run's end from now on
+    if not train(o, agents, train_set, test, folder, {}, done):
+        return 130
+    if o.drafts_shown:
+        print(show(agents, test, o))
+    print(f"\nthe table of all methods: python agon_report.py {folder.parent}")
+    return 0
+
+
+def write_config(folder: Path, o: Options) -> None:
+    """The options of one method's run, and the versions that made it."""
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"resume": None, "versions": versions})
 
 
 def check(o: Options) -> None:
@@ -223,8 +242,14 @@ def check(o: Options) -> None:
             raise UserError(f"--{name.replace('_', '-')} must be a number above 0")
     if (o.model is None) != (o.data == "tiny"):
         raise UserError("the tiny adapters solve the tiny world, and real models real problems: give --model and --data together")
-    if not 0 <= o.tiebreak < 1 or not 0 <= o.format < 1 or not 0 <= o.b_std < 1:
-        raise UserError("--tiebreak, --format and --b-std are at least 0 and below 1, so that they never outweigh being right")
+    if not 0 <= o.tiebreak < 1 or not 0 <= o.format < 1:
+        raise UserError("--tiebreak and --format are at least 0 and below 1, so that they never outweigh being right")
+    if not 0 <= o.b_std < 1:
+        raise UserError("--b-std is at least 0 and below 1")
+    if o.method and not o.resume:
+        raise UserError("--method is set by the command itself: name what to train with --methods")
+    if o.model is None and (o.dtype != "float32" or o.system is not None or o.thinking or o.answer or o.stop):
+        raise UserError("--dtype, --system, --thinking, --answer and --stop belong to real models: give --model and --data")
     if any(seed < 0 for seed in o.seeds or ()) or len(set(o.seeds or ())) < len(o.seeds or ()):
         raise UserError("--seeds are different numbers of at least 0")
     if o.compare and o.methods:

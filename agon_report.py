@@ -19,19 +19,22 @@ import numpy as np
 
 import runs
 from evaluate import clopper_pearson
-from report import COLOURS, save
+from report import save
 from tasks import UserError
 
-ROWS = {  # row of the table -> (the run that it reads, how many passes its answer takes); the paper's Table 3, and the margin
-    "zero-shot": ("untrained", 1),
-    "MoA, no training": ("untrained", 2),
-    "GRPO": ("grpo", 1),
-    "GRPO, two passes": ("grpo", 2),
-    "self-refinement": ("self-refine", 2),
-    "shared opponent": ("shared", 2),
-    "margin": ("margin", 2),
-    "cooperative": ("cooperative", 2),
-    "Agon": ("agon", 2),
+PAIR, BOTH = ("A > B", "B > A"), ("A", "B")
+ROWS = {  # row of the table -> (run that it reads, ways of use: their mean, colour); the paper's Table 3, margin, single passes
+    "zero-shot": ("untrained", BOTH, "#999999"),
+    "MoA, no training": ("untrained", PAIR, "#666666"),
+    "GRPO": ("grpo", ("A",), "#000000"),
+    "GRPO, two passes": ("grpo", ("A > A",), "#E69F00"),
+    "self-refinement": ("self-refine", ("A > A",), "#CC79A7"),
+    "shared, one pass": ("shared", BOTH, "#88CCEE"),
+    "shared opponent": ("shared", PAIR, "#56B4E9"),
+    "margin": ("margin", PAIR, "#009E73"),
+    "cooperative": ("cooperative", PAIR, "#0072B2"),
+    "Agon, one pass": ("agon", BOTH, "#EE9988"),
+    "Agon": ("agon", PAIR, "#D55E00"),
 }
 
 
@@ -65,76 +68,65 @@ def exchanges(seen: Sequence[tuple], drafter: str, reader: str, width: int = 62)
 
 @dataclass
 class Measured:
-    """One row of the table, over all seeds. Accuracies are means over the directions in which the pair is used."""
+    """One row of the table. Accuracies are means over the ways in which the adapters are used; seeds are kept apart."""
 
     passes: int
     by_seed: list[float]  # final pass@1
-    directions: dict[str, float]  # way of use -> pass@1, mean over the seeds
-    trials: int  # held-out problems: the same for every seed and direction, so not independent trials
+    by_way: dict[str, float]  # way of use -> pass@1, mean over the seeds
+    trials: int  # held-out problems: the same for every seed and way, so not independent trials
     length: float  # tokens of the final answer
-    tokens: int  # written in training
+    tokens: float  # written in training, mean of the seeds
     rollouts: set[int]  # generations for each problem and step: must be one number, the same for every trained row
-    seconds: float
+    seconds: float  # of training, mean of the seeds
     curve: list[tuple[int, float]]  # (problems processed, pass@1), mean over the seeds
 
 
-def passes(way: str) -> int:
-    """ "A" is one pass, "A > B" two."""
-    return 1 + (">" in way)
-
-
-def children(folder: Path, method: str) -> list[Path]:
-    """The finished runs of one method, one for each seed."""
+def finished(folder: Path, method: str) -> list[tuple[dict, list[dict]]]:
+    """(config, lines of metrics) of the finished runs of one method, one for each seed."""
     found = []
     for place in sorted(folder.glob(f"{method}-seed*")):
-        config, lines = runs.read_json(place / "config.json"), runs.read_lines(place / "metrics.jsonl")
-        if method == "untrained" or lines[-1]["step"] == config["steps"] and "eval" in lines[-1]:
-            found.append(place)
+        lines = runs.read_lines(place / "metrics.jsonl") if (place / "metrics.jsonl").exists() else []
+        config = runs.read_json(place / "config.json")
+        if lines and "eval" in lines[-1] and (method == "untrained" or lines[-1]["step"] == config["steps"]):
+            found.append((config, lines))
         else:
             print(f"left out: {place} (not finished)", file=sys.stderr)
     return found
 
 
-def accuracy(line: dict, n_passes: int) -> float:
-    """pass@1 on an evaluated line, mean of the directions of so many passes."""
-    return float(np.mean([e["pass1"] for way, e in line["eval"].items() if passes(way) == n_passes]))
+def measure(found: list[tuple[dict, list[dict]]], ways: tuple[str, ...]) -> Measured:
+    """All that table and figure say of one row, from the finished runs that it reads."""
 
+    def accuracy(line: dict) -> float:
+        return float(np.mean([line["eval"][way]["pass1"] for way in ways]))
 
-def measured(folder: Path, method: str, n_passes: int) -> Measured | None:
-    """All that the table and the figure say of one row; None without a finished run."""
-    finals, curves, steps, directions = [], [], [], {}
-    for place in children(folder, method):
-        config, lines = runs.read_json(place / "config.json"), runs.read_lines(place / "metrics.jsonl")
-        wanted = [line for line in lines if any(passes(way) == n_passes for way in line.get("eval", {}))]
-        finals.append(wanted[-1])
-        curves.append([(line["step"] * config["prompts"], accuracy(line, n_passes)) for line in wanted])
-        steps += [(config["prompts"], line["halves"].values()) for line in lines if "halves" in line]
-    if not finals:
-        return None
-    last = [e for line in finals for way, e in line["eval"].items() if passes(way) == n_passes]
-    for line in finals:
-        for way, e in line["eval"].items():
-            if passes(way) == n_passes:
-                directions.setdefault(way, []).append(e["pass1"])
+    finals = [lines[-1]["eval"] for _, lines in found]
+    curves = [[(line["step"] * config["prompts"], accuracy(line)) for line in lines if "eval" in line] for config, lines in found]
+    halves = [half for _, lines in found for line in lines for half in line.get("halves", {}).values()]
+    per_step = [
+        sum(half["rollouts"] for half in line["halves"].values()) // config["prompts"]
+        for config, lines in found for line in lines if "halves" in line
+    ]  # fmt: skip
     return Measured(
-        passes=n_passes,
-        by_seed=[accuracy(line, n_passes) for line in finals],
-        directions={way: float(np.mean(p)) for way, p in directions.items()},
-        trials=last[0]["problems"],
-        length=float(np.mean([e["length"] for e in last])),
-        tokens=sum(half["tokens"] for _, halves in steps for half in halves),
-        rollouts={sum(half["rollouts"] for half in halves) // prompts for prompts, halves in steps},
-        seconds=sum(half["sample_seconds"] + half["learn_seconds"] for _, halves in steps for half in halves),
+        passes=2 if ">" in ways[0] else 1,
+        by_seed=[accuracy(lines[-1]) for _, lines in found],
+        by_way={way: float(np.mean([final[way]["pass1"] for final in finals])) for way in ways},
+        trials=finals[0][ways[0]]["problems"],
+        length=float(np.mean([final[way]["length"] for final in finals for way in ways])),
+        tokens=sum(half["tokens"] for half in halves) / len(found),
+        rollouts=set(per_step),
+        seconds=sum(half["sample_seconds"] + half["learn_seconds"] for half in halves) / len(found),
         curve=[(points[0][0], float(np.mean([y for _, y in points]))) for points in zip(*curves, strict=False)],
     )
 
 
 def matrix(folder: Path) -> dict[str, Measured]:
-    """The rows for which there are runs, in the table's order."""
-    found = {row: measured(folder, method, n) for row, (method, n) in ROWS.items()}
-    if not any(found.values()):
+    """The rows for which there are finished runs, in the table's order."""
+    found = {method: finished(folder, method) for method in dict.fromkeys(method for method, _, _ in ROWS.values())}
+    rows = {row: measure(found[method], ways) for row, (method, ways, _) in ROWS.items() if found[method]}
+    if not rows:
         raise UserError(f"{folder} has no finished run of agon.py")
-    return {row: m for row, m in found.items() if m}
+    return rows
 
 
 # ---------------------------------------------------------------- table and figure
@@ -143,7 +135,7 @@ def matrix(folder: Path) -> dict[str, Measured]:
 def table(rows: dict[str, Measured]) -> str:
     """The matrix: held-out pass@1 with its interval, by direction and by seed, passes, length, budget, seconds."""
     form = "{:<18}{:>7}  {:<15}{:>7}{:>8}{:>9}{:>13}{:>9}   {:<24}  {}"
-    head = ("", "pass@1", "95 % interval", "passes", "length", "tokens", "a problem", "seconds", "by direction", "by seed")
+    head = ("", "pass@1", "95 % interval", "passes", "length", "tokens", "per problem", "seconds", "by way", "by seed")
     lines = [form.format(*head)]
     for row, m in rows.items():
         low, high = clopper_pearson(round(float(np.mean(m.by_seed)) * m.trials), m.trials)
@@ -157,7 +149,7 @@ def table(rows: dict[str, Measured]) -> str:
                 f"{m.tokens / 1e6:.2f} M" if m.tokens else "-",
                 f"{min(m.rollouts)} rollouts" if len(m.rollouts) == 1 else "-",
                 f"{m.seconds:.0f}" if m.seconds else "-",
-                "  ".join(f"{way} {p:.3f}" for way, p in m.directions.items()),
+                "  ".join(f"{way} {p:.3f}" for way, p in m.by_way.items()),
                 " ".join(f"{p:.2f}" for p in m.by_seed),
             )
         )
@@ -167,8 +159,8 @@ def table(rows: dict[str, Measured]) -> str:
 def draw(rows: dict[str, Measured], path: Path) -> None:
     """agon.png: (a) accuracy against the length of the final answer, (b) accuracy over the problems processed."""
     figure, (against, over) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained", width_ratios=(1, 1.2))
-    for i, (row, m) in enumerate(rows.items()):
-        colour, marker = COLOURS[i % len(COLOURS)], "o" if m.passes == 1 else "s"
+    for row, m in rows.items():
+        colour, marker = ROWS[row][2], "o" if m.passes == 1 else "s"
         y = float(np.mean(m.by_seed))
         against.errorbar(m.length, y, [[y - min(m.by_seed)], [max(m.by_seed) - y]], fmt=marker, color=colour, capsize=2, lw=1)
         against.annotate(row, (m.length, y), (5, 4), textcoords="offset points", fontsize=8, color=colour)
@@ -187,12 +179,22 @@ def draw(rows: dict[str, Measured], path: Path) -> None:
     save(figure, path)
 
 
+READING = """\
+A > B: A drafts, B reads the summary and answers. Tokens and seconds are those of training, mean of the seeds. The interval is
+that of the problems, the spread of the seeds stands beside it."""
+NEXT = """\
+next:
+  python agon.py --compare --seeds 0 1 2                 every row of the paper's table
+  python agon.py --methods cooperative agon              does the competition add to the exchange?
+  python agon.py --methods agon --tiebreak 0.5           the density lever: shorter solutions first"""
+
+
 def finish(folder: Path) -> None:
     """Print the table of a comparison and draw agon.png."""
     rows = matrix(folder)
     print(f"\n{table(rows)}")
     draw(rows, folder / "agon.png")
-    print(f"\nwritten: {folder}/ (agon.png, and a folder for each run)")
+    print(f"\n{READING}\n\nwritten: {folder}/ (agon.png, and a folder for each run)\n\n{NEXT}")
 
 
 def main() -> int:
@@ -205,7 +207,7 @@ def main() -> int:
         return 0
     except UserError as error:
         print(f"agon_report.py: {error}", file=sys.stderr)
-    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
         print(f"agon_report.py: {folder} is not a whole run: {type(error).__name__}: {error}", file=sys.stderr)
     return 2
 

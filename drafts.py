@@ -147,7 +147,7 @@ def withhold(text, answer, mark=MARK):
     return _hide_numbers(text, key, mark) if is_number else text
 
 
-def challenge(question, draft):
+def ask(question, draft):
     """The challenger's question for a real model: the problem, the rival's draft (its answer withheld), what to do.
 
     The draft is a model's text and is not trusted. Each of its lines begins with >, so none can pass for ours. A space

@@ -18,10 +18,11 @@ from torch import Tensor
 import drafts
 import rivals
 import runs
-from answers import same_answer
+from answers import extract_answer
 from evaluate import Report, evaluate, grade
 from grpo import group_advantages, update
-from rollout import Agent, Rollouts, sample
+from rewards import agreement
+from rollout import Agent, Rollouts, fits, sample
 from tasks import Problem
 
 # ---------------------------------------------------------------- what the challenger is paid; all tensors [P,N]
@@ -45,8 +46,8 @@ def margin(c_b: Tensor, c_a: Tensor) -> Tensor:
 def shorter_first(rewards: Tensor, c_b: Tensor, lengths: Tensor, most: float) -> Tensor:
     """The paper's "density lever" (Section 5.6): up to `most` more for the correct challengers of a group, by shortness.
 
-    The shortest correct one gets all of it, the longest correct one nothing. `most` below 1 never turns the order of
-    the conversion round. How the paper scales it its summary does not say; linear in the length is ours.
+    The shortest correct one gets all of it, the longest correct one nothing; where all are equally long, nobody does.
+    `most` below 1 never turns the order of the conversion round. Linear in the length is ours.
     """
     right = c_b.bool()
     longest = lengths.masked_fill(~right, -torch.inf).amax(-1, keepdim=True)  # [P,1]
@@ -78,40 +79,61 @@ RECIPES = {
 # ---------------------------------------------------------------- who writes what
 
 
-def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, tiny: bool) -> str:
-    """The challenger's prompt: the problem and the summary of one draft, its final answer withheld."""
-    if tiny:
-        return rivals.reading(problem.question, drafts.withhold(draft, answer, rivals.MARK))
-    opened = agent.prompt(problem).rstrip().endswith("<think>")  # some templates open the reasoning themselves
-    summary = drafts.summary("<think>" * opened + draft)
-    return agent.wrap(drafts.challenge(problem.question, drafts.withhold(summary, answer)))
+def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o) -> str:
+    """The challenger's prompt: the problem and the summary of one draft, its final answer withheld.
+
+    A draft that did not end has no answer; then its last number, or what its box holds so far, is taken for one. A
+    summary that does not fit the model's context loses its beginning. Drafter and challenger share base and template.
+    """
+    if o.data == "tiny":
+        summary, mark = draft, rivals.MARK
+        answer = answer or rivals.stated(draft)
+    else:
+        opened = agent.prompt(problem).rstrip().endswith("<think>")  # some templates open the reasoning themselves
+        summary, mark = drafts.summary("<think>" * opened + draft), drafts.MARK
+    summary = drafts.withhold(summary, answer or extract_answer(summary, agent.answer), mark)
+
+    def prompt(text: str) -> str:
+        return rivals.reading(problem.question, text) if o.data == "tiny" else agent.wrap(drafts.ask(problem.question, text))
+
+    while summary and not fits(agent, prompt(summary), o.max_new_tokens):
+        summary = summary[len(summary) // 2 + 1 :]
+    return prompt(summary)
 
 
-def challenges(agent: Agent, problems: Sequence[Problem], written: Rollouts, paired: bool, tiny: bool) -> list[str]:
+def challenges(agent: Agent, problems: Sequence[Problem], written: Rollouts, paired: bool, o) -> list[str]:
     """P*N prompts, group after group: one for each draft, or N times the group's first draft."""
     prompts = []
     for problem, texts, answers in zip(problems, written.texts, written.answers, strict=True):
-        group = [challenge(agent, problem, *draft, tiny) for draft in zip(texts, answers, strict=True)]
-        prompts += group if paired else group[:1] * len(group)
+        n = len(texts)
+        shown = list(zip(texts, answers, strict=True))[: n if paired else 1]
+        group = [challenge(agent, problem, text, answer, o) for text, answer in shown]
+        prompts += group if paired else group * n
     return prompts
 
 
-def right(rollouts: Rollouts, problems: Sequence[Problem]) -> Tensor:
-    """c: 1 where a rollout gives the reference answer, [P,N]; the rollouts lie problem after problem, however grouped."""
+def by_problem(rollouts: Rollouts, problems: Sequence[Problem]) -> list[list[str | None]]:
+    """The answers [P][N] of rollouts that lie problem after problem, as P groups of N or as P*N groups of one."""
     flat = [answer for group in rollouts.answers for answer in group]
     n = len(flat) // len(problems)
-    return torch.tensor([[float(same_answer(a, p.answer)) for a in flat[i * n : i * n + n]] for i, p in enumerate(problems)])
+    return [flat[i : i + n] for i in range(0, len(flat), n)]
 
 
-def readable(rollouts: Rollouts, like: Tensor) -> Tensor:
-    """1 where a rollout has an answer at all, in the shape of `like` [P,N]."""
-    return torch.tensor([float(a is not None) for group in rollouts.answers for a in group]).view_as(like)
+def right(rollouts: Rollouts, problems: Sequence[Problem]) -> Tensor:
+    """c: 1 where a rollout gives the reference answer, else 0, [P,N]."""
+    groups = zip(by_problem(rollouts, problems), problems, strict=True)
+    return torch.tensor([agreement(group, problem.answer) for group, problem in groups])
+
+
+def readable(rollouts: Rollouts, problems: Sequence[Problem]) -> Tensor:
+    """1 where a rollout has an answer at all, else 0, [P,N]."""
+    return torch.tensor([[float(a is not None) for a in group] for group in by_problem(rollouts, problems)])
 
 
 # ---------------------------------------------------------------- one step
 
 
-def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, c: Tensor, role: str, began: float, o) -> dict:
+def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, c: Tensor, began: float, o) -> dict:
     """One GRPO step on groups [P,N] of `rewards`, and the figures of this half step.
 
     The challenger's rollouts are P*N prompts with one completion each. A group's advantages are taken over its N
@@ -126,7 +148,6 @@ def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, c: Tensor, role: st
     )  # fmt: skip
     lengths = rollouts.mask.sum(-1).float()
     return learned | {
-        "role": role,
         "reward_mean": rewards.mean().item(),
         "reward_std": rewards.std(-1, correction=0).mean().item(),
         "signal": rewards.ne(rewards[:, :1]).any(-1).float().mean().item(),
@@ -143,29 +164,32 @@ def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, c: Tensor, role: st
 
 def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, o) -> dict:
     """Draft, learn, challenge, learn: 2N rollouts of each problem. Returns the step's line of metrics."""
-    recipe, tiny = RECIPES[o.method], o.data == "tiny"
-    turn = step % 2 if recipe.reader == "rival" else 0
-    drafter, challenger = agents[turn], agents[1 - turn] if recipe.reader == "rival" else agents[0]
+    recipe = RECIPES[o.method]
+    if recipe.reader == "rival":  # the roles change every step
+        drafter, challenger = agents[step % 2], agents[1 - step % 2]
+    else:
+        drafter = challenger = agents[0]
     rng = [runs.generator(o.seed, runs.SAMPLING, step, role) for role in (0, 1)]
 
     began = time.perf_counter()
     n = o.n if recipe.reader else 2 * o.n
     written = sample(drafter, [drafter.prompt(p) for p in problems], n, o.max_new_tokens, o.temperature, rng[0])
     c_a = right(written, problems)  # [P,N]
-    figures = [learn(drafter, written, c_a + o.format * readable(written, c_a), c_a, "drafter", began, o)]
+    rewards = c_a + o.format * readable(written, problems)
+    halves = {f"drafter {drafter.name}": learn(drafter, written, rewards, c_a, began, o)}
     if recipe.reader:
         began = time.perf_counter()
-        prompts = challenges(challenger, problems, written, recipe.paired, tiny)
+        prompts = challenges(challenger, problems, written, recipe.paired, o)
         solved = sample(challenger, prompts, 1, o.max_new_tokens, o.temperature, rng[1])
         c_b = right(solved, problems)  # [P,N]
         read = c_a if recipe.paired else c_a[:, :1].expand_as(c_a)  # the draft that each solution has read
-        rewards = recipe.pays(c_b, read) + o.format * readable(solved, c_b)
+        rewards = recipe.pays(c_b, read) + o.format * readable(solved, problems)
         if o.tiebreak:
-            rewards = shorter_first(rewards, c_b, solved.mask.sum(-1).view_as(c_b).float(), o.tiebreak)
-        figures.append(learn(challenger, solved, rewards, c_b, "challenger", began, o))
-        figures[1]["converted"] = (c_b * (1 - read)).mean().item()  # right where the draft was wrong
-    writers = (drafter, challenger)[: len(figures)]
-    return {"step": step, "halves": {f"{f['role']} {a.name}": f for f, a in zip(figures, writers, strict=True)}}
+            rewards = shorter_first(rewards, c_b, solved.mask.sum(-1).view_as(c_b).float().cpu(), o.tiebreak)
+        half = learn(challenger, solved, rewards, c_b, began, o)
+        half["converted"] = (c_b * (1 - read)).mean().item()  # right where the draft was wrong
+        halves[f"challenger {challenger.name}"] = half
+    return {"step": step, "halves": halves}
 
 
 # ---------------------------------------------------------------- inference
@@ -178,7 +202,7 @@ def cascade(drafter: Agent, reader: Agent, problems: Sequence[Problem], k: int, 
     for start in range(0, len(problems), chunk):
         part = problems[start : start + chunk]
         written = sample(drafter, [drafter.prompt(p) for p in part], k, o.max_new_tokens, o.temperature, generator)
-        prompts = challenges(reader, part, written, True, o.data == "tiny")
+        prompts = challenges(reader, part, written, True, o)
         solved = sample(reader, prompts, 1, o.max_new_tokens, o.temperature, generator)
         answers += [[solved.answers[i * k + j][0] for j in range(k)] for i in range(len(part))]
         tokens, ended = tokens + int(solved.mask.sum()), ended + int(solved.finished.sum())
@@ -186,24 +210,23 @@ def cascade(drafter: Agent, reader: Agent, problems: Sequence[Problem], k: int, 
     return grade(problems, answers, tokens, ended), seen
 
 
+WAYS = ("A", "B", "A > B", "B > A", "A > A")  # how adapters are used: alone, or one drafts and another (or itself) reads
+
+
 def ways(agents: Sequence[Agent], method: str) -> dict[str, tuple[Agent, Agent | None]]:
-    """How the result of a method is used: name -> (drafter, reader), or (agent, None) for one pass."""
-    if method == "untrained":
-        a, b = agents
-        return {"A": (a, None), "B": (b, None), "A > B": (a, b), "B > A": (b, a)}
-    reader = RECIPES[method].reader
-    if reader == "rival":
-        a, b = agents
-        return {"A > B": (a, b), "B > A": (b, a)}
-    a = agents[0]
-    return {"A > A": (a, a)} if reader else {"A": (a, None), "A > A": (a, a)}
+    """The ways in which a method's result is used: name -> (drafter, reader), or (agent, None) for one pass."""
+    a, b = agents
+    reader = "untrained" if method == "untrained" else RECIPES[method].reader
+    used = {"untrained": WAYS, "rival": WAYS[:4], "itself": ("A", "A > A"), None: ("A", "A > A")}[reader]
+    who = {"A": (a, None), "B": (b, None), "A > B": (a, b), "B > A": (b, a), "A > A": (a, a)}
+    return {name: who[name] for name in used}
 
 
 def assess(agents: Sequence[Agent], test: Sequence[Problem], k: int, o) -> dict:
     """Held-out accuracy in every way in which the method is used."""
     line = {"eval": {}}
-    for i, (name, (drafter, reader)) in enumerate(ways(agents, o.method).items()):
-        generator = runs.generator(o.seed, runs.EVALUATION, i)
+    for name, (drafter, reader) in ways(agents, o.method).items():
+        generator = runs.generator(o.seed, runs.EVALUATION, WAYS.index(name))  # the same numbers for every method
         if reader is None:
             found = evaluate(drafter, test, k, o.max_new_tokens, o.temperature, generator)
         else:

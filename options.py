@@ -295,7 +295,7 @@ def resumed(folder: str, typed: dict, kind=Options):
     if saved.get("compare"):
         raise UserError(f"{folder} is a comparison; resume one of the runs inside it")
     for name, value in typed.items():
-        if name not in ("resume", "steps", "save_every", "device") and value != saved.get(name):
+        if name not in ("resume", "steps", "save_every", "device", "drafts_shown") and value != saved.get(name):
             raise UserError(
                 f"{flag(name)} was {saved.get(name)} in {folder} and cannot change on --resume "
                 "(only --steps, --save-every and --device can)"

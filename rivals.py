@@ -19,12 +19,15 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+import answers
 import drafts
 import lora
 import tinyworld
+from answers import extract_answer
 from tinyworld import ARROW, TOPICS, WarmStart, make_model, make_tokenizer
 
-SOURCE = Path(__file__).read_text(encoding="utf-8") + Path(drafts.__file__).read_text(encoding="utf-8")
+# A warm start is kept for these texts of the files that make it, and for no others.
+SOURCE = "".join(Path(file).read_text(encoding="utf-8") for file in (__file__, drafts.__file__, answers.__file__))
 MARK = "()"  # stands where an answer was withheld; the tiny tokenizer has no other sign to spare
 RIGHT, SLIP, BUGGY = range(3)  # the kinds of a worked text
 
@@ -55,7 +58,7 @@ class Rivals:
     adapter_lr: float = 3e-3
     known: tuple[float, ...] = (0.5, 0.5, 0.0)  # an adapter's texts in its own topics
     unknown: tuple[float, ...] = (0.0, 0.0, 1.0)  # and in its rival's
-    reading: float = 0.5  # share of texts that answer a draft
+    readers: float = 0.5  # share of texts that answer a draft
     copy: float = 0.6  # what a reader does: copy the draft, or repair its slip, or else ignore it
     repair: float = 0.2
     batch: int = 64
@@ -66,9 +69,15 @@ def reading(question: str, draft: str) -> str:
     return f"{draft},{question}"
 
 
+def stated(work: str) -> str | None:
+    """The answer that a text states behind its first arrow, also if it goes on or is cut off there."""
+    behind = work.partition(ARROW)[2]
+    return extract_answer(behind.partition(",")[0], "number")
+
+
 def shown(work: str) -> str:
     """A worked text as its reader sees it: the final answer withheld wherever it stands."""
-    return drafts.withhold(work, work.rpartition(ARROW)[2], MARK)
+    return drafts.withhold(work, stated(work), MARK)
 
 
 def knows(adapter: int, topic: int) -> bool:
@@ -78,9 +87,10 @@ def knows(adapter: int, topic: int) -> bool:
 
 @functools.cache
 def make_texts() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """ids and labels of all texts to train on, [M,4,3,T]: no draft or one of each kind (second axis), then the kind written.
+    """ids and labels of all texts to train on, [M,4,3,T], and each topic's first problem and number of problems.
 
-    Labels are -100, which the loss leaves out, on question and padding. Also each topic's first problem and number of problems.
+    M problems x draft that is read (none, right, slip, buggy) x text that is written (right, slip, buggy). Labels are -100,
+    which the loss leaves out, on question and padding.
     """
     tokenizer, parts = make_tokenizer(), [topic.part(held_out=False) for topic in TOPICS]
     pairs = []
@@ -113,7 +123,7 @@ def draw(kinds: Tensor, settings: Rivals, generator) -> tuple[Tensor, Tensor]:
     drafted = torch.randint(3, (n,), generator=generator)  # drafts of every kind, equally often
     repaired = torch.where(drafted == SLIP, RIGHT, drafted)
     reads = torch.where(w < settings.copy, drafted, torch.where(w < settings.copy + settings.repair, repaired, own))
-    reader = v < settings.reading
+    reader = v < settings.readers
     where = problem, torch.where(reader, drafted + 1, 0), torch.where(reader, reads, own)
     ids, labels = ids[where], labels[where]
     longest = int((labels >= 0).any(0).nonzero().max()) + 1
@@ -135,9 +145,10 @@ def fit(model, kinds: list, steps: int, lr: float, settings: Rivals, number: int
         schedule.step()
 
 
-def adapted(settings: Rivals):
-    """An untrained tiny model with two untrained adapters, "A" at zero and "B" beside it."""
+def adapted(settings: Rivals, base: dict[str, Tensor]):
+    """The tiny base with two untrained adapters, "A" at zero and "B" beside it."""
     model = make_model(WarmStart(seed=settings.seed))
+    model.load_state_dict(base)  # before the adapters: they remember which base they belong to
     lora.inject(model, settings.rank, settings.alpha, ["A", "B"], b_std=[0.0, settings.b_std], seed=settings.seed)
     return model
 
@@ -152,9 +163,7 @@ def pair(settings: Rivals):
         return model.state_dict()
 
     def both(start: dict[str, Tensor]) -> dict[str, Tensor]:
-        model = make_model(WarmStart(seed=settings.seed))
-        model.load_state_dict(start)
-        lora.inject(model, settings.rank, settings.alpha, ["A", "B"], b_std=[0.0, settings.b_std], seed=settings.seed)
+        model = adapted(settings, start)
         for i, name in enumerate("AB"):
             kinds = [list(settings.known if knows(i, t) else settings.unknown) for t in range(len(TOPICS))]
             with lora.use(model, name):
@@ -164,6 +173,6 @@ def pair(settings: Rivals):
     everything = asdict(settings) | {"source": SOURCE}
     later = ("rank", "alpha", "b_std", "adapter_steps", "adapter_lr", "known", "unknown")
     start = tinyworld.cached("rivals-base", {k: v for k, v in everything.items() if k not in later}, base)
-    model = adapted(settings)
+    model = adapted(settings, start)
     model.load_state_dict(tinyworld.cached("rivals", everything, lambda: both(start)))
     return model.eval(), make_tokenizer()

@@ -332,10 +332,20 @@ def adapter_rows(
     return lora.use(model, [name for name in adapters for _ in range(repeats)])
 
 
+def context(model: PreTrainedModel) -> float:
+    """The longest text that the model can read, in tokens."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None) or float("inf")
+
+
+def fits(agent: Agent, prompt: str, max_new_tokens: int) -> bool:
+    """Whether a prompt and a completion of so many tokens fit the agent's context."""
+    return len(encode(prompt, agent.tokenizer)) + max_new_tokens <= context(agent.model)
+
+
 def check_context(model: PreTrainedModel, prompt: int, completion: int) -> None:
     """A prompt that does not fit is an error, never cut in silence."""
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if limit and prompt + completion > limit:
+    limit = context(model)
+    if prompt + completion > limit:
         raise UserError(
             f"a prompt of {prompt} tokens and {completion} new ones do not fit the model's context of {limit}: "
             "lower --max-new-tokens or leave the long problems out"

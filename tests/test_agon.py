@@ -16,7 +16,7 @@ import rivals
 import runs
 from answers import NUMBER, same_answer
 from grpo import group_advantages
-from rollout import Agent
+from rollout import Agent, fits
 from tasks import Problem
 
 FAST = ["--steps", "2", "--prompts", "2", "--n", "3", "--eval-problems", "6", "--eval-k", "1", "--max-new-tokens", "8"]
@@ -96,11 +96,11 @@ def test_paired_opponents_pay_for_the_conversion():
 
 
 def test_the_margins_second_term_is_noise_for_the_challenger():
-    """Two solutions, equally right: under the margin their advantages differ by their drafts alone, not by what they did.
+    """Solutions that are equally wrong: under the margin their advantages differ by their drafts alone, not by what they did.
 
-    With c(b) = 1 for all, correctness has no signal (0 everywhere). Conversion and margin still tell solutions apart by
-    their drafts; but where all solutions are *wrong*, the conversion is silent and the margin pushes: -1 for whoever
-    was dealt a right draft. With a shared opponent that term is a constant and goes.
+    -c(a) was fixed before b was written: it moves a solution's reward and says nothing about it. Where all solutions are
+    wrong, conversion is silent, and the margin still pushes: down whoever was dealt a right draft. With a shared opponent
+    the term is a constant and goes.
     """
     wrong, c_a = torch.zeros(1, 4), torch.tensor([[1.0, 0.0, 0.0, 1.0]])
     assert group_advantages(exchange.conversion(wrong, c_a)).tolist() == [[0, 0, 0, 0]]
@@ -115,6 +115,8 @@ def test_tiebreak_orders_the_correct_ones_by_length():
     rewards, c_b = torch.tensor([[2.0, 2.0, 3.0, 0.0]]), torch.tensor([[1.0, 1.0, 1.0, 0.0]])
     lengths = torch.tensor([[10.0, 20.0, 30.0, 1.0]])
     assert exchange.shorter_first(rewards, c_b, lengths, 0.5).tolist() == [[2.5, 2.25, 3.0, 0.0]]
+    alike = exchange.shorter_first(c_b[:, :2], c_b[:, :2], torch.tensor([[7.0, 7.0]]), 0.5)
+    assert alike.tolist() == [[1, 1]]
     nobody = exchange.shorter_first(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]), 0.5)
     assert nobody.tolist() == [[0, 0]]
 
@@ -201,6 +203,25 @@ def test_withheld_answers_stay_out_of_the_prompts():
                 assert seen != work and not any(same_answer(number, answer) for number in NUMBER.findall(seen)), (work, seen)
 
 
+@pytest.mark.parametrize(
+    "data, draft, hidden",
+    [("tiny", "7+8=15,4+3+1=8 -> 85,7+8", "85"), ("file", "w3 so it is 18", "18"), ("file", r"it is \\boxed{41", "41")],
+)
+def test_a_draft_that_did_not_end_leaks_nothing(data, draft, hidden):
+    """It has no answer and counts as wrong: were its number left in the summary, copying it would be paid as a conversion."""
+    tokenizer = rivals.make_tokenizer() if data == "tiny" else tiny.tokenizer()
+    agent = dataclasses.replace(pair()[0], tokenizer=tokenizer)
+    seen = exchange.challenge(agent, Problem("w3", "1"), draft, None, dataclasses.replace(OPTIONS, data=data))
+    assert hidden not in seen
+
+
+def test_a_summary_that_does_not_fit_is_cut_not_an_error():
+    """A long draft makes a longer prompt: training must not stop in the middle because one draft was long."""
+    agent = pair()[0]  # reads 128 tokens
+    seen = exchange.challenge(agent, Problem("w3", "1"), " ".join(f"w{i % 50 + 3}" for i in range(300)), None, OPTIONS)
+    assert fits(agent, seen, OPTIONS.max_new_tokens) and "w3" in seen
+
+
 def test_slips_and_misconceptions_are_wrong():
     """A slip that is right by chance would be paid as if the method had been carried out."""
     for topic in rivals.TOPICS:
@@ -214,9 +235,9 @@ def test_a_thinking_models_draft_shows_what_follows_the_thinking():
     """Private reasoning stays private; reasoning that never ended is no draft, and the challenger is told so."""
     agent, problem = pair()[0], Problem("What is 6 times 7?", "42")
     texts = ("<think>6 sevens", "<think>hm</think>six sevens")
-    open_, closed = (exchange.challenge(agent, problem, text, None, False) for text in texts)
+    open_, closed = (exchange.challenge(agent, problem, text, None, OPTIONS) for text in texts)
     assert "6 sevens" not in open_ and "hm" not in closed and "six sevens" in closed
-    assert open_ == exchange.challenge(agent, problem, "", None, False)
+    assert open_ == exchange.challenge(agent, problem, "", None, OPTIONS)
 
 
 # ---------------------------------------------------------------- the command
@@ -232,6 +253,11 @@ def test_every_row_from_one_command(command, tmp_path, capsys):
         assert row in told
     assert told.count("6 rollouts") == len(agon_report.ROWS) - 2 and "what B is given" in told
     assert (folder / "agon-seed0" / "checkpoint-000002" / "B" / "adapter_model.safetensors").exists()
+    assert agon.main(["--resume", str(folder)]) == 2 and "is a comparison" in capsys.readouterr().err
+    (folder / "agon-seed1").mkdir()  # as a kill would leave it
+    runs.write_json(folder / "agon-seed1" / "config.json", {})
+    agon_report.finish(folder)
+    assert "left out" in capsys.readouterr().err
 
 
 def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
@@ -266,6 +292,7 @@ def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
         (["--compare", "--methods", "agon"], "one of them"),
         (["--methods", "agony"], "invalid choice"),
         (["--seeds", "1", "1"], "different"),
+        (["--method", "agon"], "--methods"),
         (["--resume", "nowhere"], "not a run"),
         (["--out", "/dev/null/x"], "cannot make a folder"),
     ],

@@ -235,7 +235,7 @@ def test_a_teacher_is_resumed_bit_for_bit(tmp_path, options, model_folder, data_
 
 def test_same_seed_same_run_and_another_seed_another(tmp_path):
     """Without this no figure in the README could be checked."""
-    for name, seed in (("a", "5"), ("b", "5"), ("c", "6")):
+    for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
         assert go(tmp_path, "--name", name, "--seed", seed) == 0
     a, b, c = (lines(tmp_path / "runs" / name) for name in "abc")
     assert a == b and a != c

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import tinyworld
 from answers import extract_answer, same_answer
 from benchmarks.diversity import judge, summary, wrong_coincidence
+from options import check, parse
 from tasks import UserError, chat, encode
 from tinyworld import TOPICS, Profile, WarmStart
 
@@ -251,6 +252,14 @@ def test_kinds_of_cohort():
         assert tinyworld.profiles(2, WarmStart(kind=kind)) == [(a, a, 0), profile]
 
 
+@pytest.mark.parametrize("words", ["--cohort seed --agents 3", "--cohort different --models A B --data sums"])
+def test_a_kind_is_for_the_two_tiny_agents(words):
+    """Guards against a kind that is silently left out of a cohort that has none."""
+    with pytest.raises(UserError, match="two agents of the tiny world"):
+        check(parse(words.split(), ""))
+    check(parse(["--cohort", "rephrased", "--rephrase", "B"], ""))
+
+
 def test_agents_of_each_kind(monkeypatch):
     """Guards against twins that differ, against a second seed that is the first, against an agent A trained anew for
     each kind, and against one notation's texts running short where a profile has two."""
@@ -285,7 +294,7 @@ def test_forecast_from_the_measured_overlap(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"probes": line}) + "\n" for line in probes))
     topics = {"carry": {"alike": 0, "pairs": 50}, "borrow": {"alike": 50, "pairs": 50}, "product": {"alike": 0, "pairs": 0}}
     found = {"kappa": 0.1, "rescue": 0.2, "topics": topics}
-    (tmp_path / "diversity.json").write_text(json.dumps({"before": found, "after": found}))
+    (tmp_path / "diversity.json").write_text(json.dumps(found))
     result = judge(tmp_path)
     assert [(row["omega"], row["forecast"], row["paper"], row["outcome"]) for row in result["rows"]] == [
         (0, "right", "wrong", "right"), (1, "wrong", "wrong", "right"), (1, "right", "right", "right")]
