@@ -426,6 +426,7 @@ def test_coupling_counts_alone_and_together(tmp_path):
 
 @pytest.mark.parametrize("draw", [lambda: figures.draw_basins(8, "std"), lambda: figures.draw_unequal(8, "std"),
                                   lambda: figures.draw_overlap(8, "std"), lambda: figures.draw_noise("std", runs=1),
+                                  lambda: figures.draw_ring(8, "std"),
                                   lambda: figures.draw_starts(8, "std", questions=20)])
 def test_no_figure_is_cut_off(draw):
     """Titles and legends grow; text beyond the canvas is lost in the file."""
@@ -481,6 +482,14 @@ def test_bad_options_get_one_line(options, words, capsys, tmp_path):
     error = capsys.readouterr().err
     assert stopped.value.code == 2 and words in error and error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_figures_are_written_where_they_are_asked_for(tmp_path, monkeypatch, capsys):
+    """The command without options draws into --out, which it makes; drawing itself is tested above."""
+    monkeypatch.setattr(figures, "figures", lambda K, scale: {"ring.png": Figure(), f"K{K}.png": Figure()})
+    assert figures.main(["--k", "4", "--out", str(tmp_path / "new")]) == 0
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["K4.png", "ring.png"]
+    assert "ring.png" in capsys.readouterr().out
 
 
 def test_runs_that_cannot_be_drawn(tmp_path):

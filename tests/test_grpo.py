@@ -243,6 +243,20 @@ def test_groups_without_signal_are_left_out_exactly():
     assert torch.allclose(read_all, moved()[0], atol=1e-6)
 
 
+def test_the_reference_of_an_adapter_is_the_bare_base():
+    """A KL term measured against the adapter itself is 0 for ever, and holds nobody back."""
+    agent, rollouts, _ = agent_and_rollouts()
+    bare = token_logprobs(agent.model, rollouts, torch.arange(3), 1.0).detach()
+    lora.inject(agent.model, 2, 4.0, ["A"], b_std=0.3)
+    agent.adapter = "A"
+    agent.optimizer = torch.optim.SGD(agent.parameters(), lr=0.1)
+    assert torch.allclose(grpo.reference_logprobs(agent, rollouts, torch.arange(3), 1.0), bare, atol=1e-6)
+    with agent.in_use():
+        assert not torch.allclose(token_logprobs(agent.model, rollouts, torch.arange(3), 1.0), bare, atol=1e-3)
+    # No reward tells the rollouts apart: what moves the adapter is the KL term alone.
+    assert update(agent, rollouts, torch.zeros(3, 4), beta=1.0)["grad_norm"] > 0
+
+
 def test_no_signal_no_step():
     """Where no group has a signal, AdamW's momentum alone must not move the policy."""
     agent, rollouts, _ = agent_and_rollouts()
