@@ -58,6 +58,7 @@ class Options:
 
     model: str | None = option(None, "a Hugging Face causal LM, hub name or folder; without it, the tiny world's own")
     data: str = option("tiny", "problems: tiny, sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file; answers needed")
+    misleading: bool = option(False, "tiny world: drafts are wrong more often, and readers begin by copying more")
     answer: str | None = option(
         None, "how an answer is read: boxed, or number (default: boxed, but number for tiny, sums and gsm8k)",
         choices=["boxed", "number"],
@@ -108,7 +109,9 @@ def make_agents(o: Options) -> list[Agent]:
     """Adapters A and B over one frozen base; methods of one adapter train A and never touch B."""
     device = runs.pick_device(o.device)
     if o.model is None:
-        model, tokenizer = rivals.pair(rivals.Rivals(seed=o.seed, rank=o.rank, alpha=o.alpha, b_std=o.b_std))
+        model, tokenizer = rivals.pair(
+            rivals.Rivals(o.seed, o.rank, o.alpha, o.b_std, **(rivals.MISLEADING if o.misleading else {}))
+        )
         model.to(device)
     else:
         model, tokenizer = runs.load_model(o.model, device, o.dtype)
@@ -250,6 +253,8 @@ def check(o: Options) -> None:
         raise UserError("--method is set by the command itself: name what to train with --methods")
     if o.model is None and (o.dtype != "float32" or o.system is not None or o.thinking or o.answer or o.stop):
         raise UserError("--dtype, --system, --thinking, --answer and --stop belong to real models: give --model and --data")
+    if o.model and o.misleading:
+        raise UserError("--misleading is for the tiny world: leave --model and --data out")
     if any(seed < 0 for seed in o.seeds or ()) or len(set(o.seeds or ())) < len(o.seeds or ()):
         raise UserError("--seeds are different numbers of at least 0")
     if o.compare and o.methods:

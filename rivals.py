@@ -64,6 +64,10 @@ class Rivals:
     batch: int = 64
 
 
+# A world in which drafts mislead more often: wrong in seven of ten of the writer's own topics, and copied in eight of ten.
+MISLEADING = {"known": (0.3, 0.7, 0.0), "base_kinds": (0.25, 0.35, 0.4), "copy": 0.8, "repair": 0.1}
+
+
 def reading(question: str, draft: str) -> str:
     """What the challenger of this world is asked: the draft, then the question."""
     return f"{draft},{question}"

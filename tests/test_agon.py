@@ -293,6 +293,7 @@ def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
         (["--methods", "agony"], "invalid choice"),
         (["--seeds", "1", "1"], "different"),
         (["--method", "agon"], "--methods"),
+        (["--misleading"], "tiny world"),
         (["--resume", "nowhere"], "not a run"),
         (["--out", "/dev/null/x"], "cannot make a folder"),
     ],
