@@ -158,24 +158,25 @@ def table(rows: dict[str, Measured]) -> str:
 
 def draw(rows: dict[str, Measured], path: Path) -> None:
     """agon.png: (a) accuracy against the length of the final answer, (b) accuracy over the problems processed."""
-    figure, (against, over) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained", width_ratios=(1, 1.2))
+    figure, (against, over) = plt.subplots(1, 2, figsize=(10.5, 5), layout="constrained", width_ratios=(1, 1.3))
     for row, m in rows.items():
-        colour, marker = ROWS[row][2], "o" if m.passes == 1 else "s"
-        y = float(np.mean(m.by_seed))
-        against.errorbar(m.length, y, [[y - min(m.by_seed)], [max(m.by_seed) - y]], fmt=marker, color=colour, capsize=2, lw=1)
-        against.annotate(row, (m.length, y), (5, 4), textcoords="offset points", fontsize=8, color=colour)
+        y, style = float(np.mean(m.by_seed)), {"color": ROWS[row][2], "marker": "o" if m.passes == 1 else "s"}
+        spread = [[y - min(m.by_seed)], [max(m.by_seed) - y]]
+        against.errorbar(m.length, y, spread, **style, ls="", capsize=2, lw=1, alpha=0.85, label=row)
         if len(m.curve) > 1:
-            over.plot(*zip(*m.curve, strict=True), f"{marker}-", ms=3.5, color=colour, lw=1.6, label=row)
+            over.plot(*zip(*m.curve, strict=True), **style, ms=4, lw=1.6)
         else:
-            over.axhline(y, color=colour, ls=":", lw=1.2, label=row)
+            over.axhline(y, color=style["color"], ls=":", lw=1.2)
+    middle = float(np.mean([m.length for m in rows.values()]))
+    low, high = against.get_xlim()
+    against.set_xlim(min(low, 0.9 * middle), max(high, 1.1 * middle))  # so that a hair's breadth does not look like a change
     against.set_xlabel("length of the final answer (tokens)"), against.set_ylabel("held-out pass@1")
-    against.set_title("(a) bars: lowest and highest seed; square: two passes", fontsize=10)
-    over.set_xlabel("problems processed"), over.set_title("(b) mean over the seeds", fontsize=10)
-    over.legend(frameon=False, fontsize=8, ncols=2)
+    against.set_title("(a) after training: mean, lowest and highest seed", fontsize=10)
+    over.set_xlabel("problems processed"), over.set_title("(b) over training: mean of the seeds", fontsize=10)
     for axis in (against, over):
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    against.margins(x=0.25, y=0.12)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, title="circle: one pass, square: two")
     save(figure, path)
 
 
