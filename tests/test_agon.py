@@ -95,6 +95,20 @@ def test_paired_opponents_pay_for_the_conversion():
     assert torch.allclose(group_advantages(c_b), torch.tensor([[1.0, -1.0, 1.0, -1.0]]))
 
 
+def test_how_much_the_conversion_shifts():
+    """Four right drafts, all solved, four wrong ones, one solved: what being right is worth, in standard deviations.
+
+    Conversion: rewards 2 2 2 2 3 0 0 0, std sqrt(25/8 - (11/8)^2) = 1.111; 3/1.111 = 2.70 after a wrong draft, 2/1.111 =
+    1.80 after a right one. Correctness: std sqrt(5/8 * 3/8) = .484, 2.07 after either. The README says so.
+    """
+    c_a, c_b = torch.tensor([[1.0] * 4 + [0.0] * 4]), torch.tensor([[1.0] * 5 + [0.0] * 3])
+    conversion, cooperative = (group_advantages(pays(c_b, c_a))[0] for pays in (exchange.conversion, exchange.correctness))
+    wrong = conversion[-1]
+    assert (conversion[4] - wrong).item() == pytest.approx(2.70, abs=5e-3)
+    assert (conversion[0] - wrong).item() == pytest.approx(1.80, abs=5e-3)
+    assert (cooperative[0] - cooperative[-1]).item() == pytest.approx(2.07, abs=5e-3)
+
+
 def test_the_margins_second_term_is_noise_for_the_challenger():
     """Solutions that are equally wrong: under the margin their advantages differ by their drafts alone, not by what they did.
 
