@@ -20,7 +20,6 @@ the tie-break is linear in the length; the default world is `rivals.py`, which n
 """
 
 import dataclasses
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,17 +27,17 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers.utils import logging as hf_logging
 
 import agon_report
 import lora
+import memory
 import rivals
 import runs
 import tinyworld
 from exchange import RECIPES, assess, cascade, train_step, ways
-from options import option, parse
+from options import above_zero, at_least, check_seeds, option, parse
 from rollout import Agent, end_tokens, tokens_with
-from tasks import Problem, UserError, hold_out, load_problems
+from tasks import Problem, UserError, answer_style
 
 # ---------------------------------------------------------------- options
 
@@ -65,8 +64,8 @@ class Options:
     )
     system: str | None = option(
         None,
-        "system text of every prompt; always set, so that no template puts in its own (default: asks for a boxed answer where "
-        "answers are read from boxes, else empty)",
+        "system text of every prompt; always set, so that no template puts in its own (default: You are a helpful assistant, "
+        "and where answers are read from boxes, a request for one)",
     )
     thinking: bool = option(False, "private reasoning first, where the chat template knows the switch; never shown in a draft")
     stop: str | None = option(None, "text that ends a completion besides the end token; base models need one")
@@ -118,9 +117,9 @@ def make_agents(o: Options) -> list[Agent]:
         lora.inject(model, o.rank, o.alpha, ["A", "B"], b_std=[0.0, o.b_std], seed=o.seed)
     if o.checkpointing:
         lora.checkpointing(model)
-    style = o.answer or ("number" if o.data in ("tiny", "sums", "gsm8k") else "boxed")
-    asked = "Please reason step by step, and put your final answer within \\boxed{}." if style == "boxed" else ""
-    system = None if o.model is None else asked if o.system is None else o.system
+    style = o.answer or answer_style(o.data)
+    asked = " Please reason step by step, and put your final answer within \\boxed{}." if style == "boxed" else ""
+    system = None if o.model is None else f"You are a helpful assistant.{asked}" if o.system is None else o.system
     fused = device.type in ("cpu", "cuda")
     agents = []
     for name in "AB":
@@ -135,16 +134,8 @@ def make_agents(o: Options) -> list[Agent]:
 
 
 def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
-    """The problems to train on (the tiny world makes its own as it goes) and those held out."""
-    if o.data == "tiny":
-        return [], tinyworld.probes(None, max(1, o.eval_problems // len(tinyworld.TOPICS)))
-    if o.data == "gsm8k" or o.data.startswith("hub:"):
-        train, test = load_problems(o.data, "train"), load_problems(o.data, "test", o.eval_problems)
-    elif o.data == "sums":
-        train = test = load_problems(o.data)
-    else:
-        problems = load_problems(o.data)
-        train, test = hold_out(problems, min(o.eval_problems, max(1, len(problems) // 5)), o.seed)
+    """The problems to train on and those held out (`runs.read_data`); all need a reference answer."""
+    train, test = runs.read_data(o.data, o.eval_problems, o.seed)
     if not all(p.answer for p in [*train, *test]):
         raise UserError(f"Agon pays for being correct, so every problem of {o.data} needs a reference answer")
     return train, test
@@ -170,6 +161,27 @@ def train(o: Options, agents: Sequence[Agent], train_set: list[Problem], test, f
     )  # fmt: skip
 
 
+def enough_memory(agents: Sequence[Agent], o: Options):
+    """Prints the estimate for a real model; within it, a GPU that is full ends the run with the options that lower it."""
+    texts = o.n if o.method == "untrained" or RECIPES[o.method].reader else 2 * o.n
+    need = memory.estimate(
+        agents,
+        memory.AtATime(
+            sampled=o.prompts * texts,
+            evaluated=min(memory.EVALUATED, o.eval_problems * o.eval_k),
+            prompt=memory.PROMPT + o.max_new_tokens,  # a reader's prompt holds a draft
+            learned=min(o.micro_batch, o.prompts) * texts,
+            new=o.max_new_tokens,
+            less_sampling="--prompts, --n, --max-new-tokens",
+            less_learning="--micro-batch, --n, --max-new-tokens",
+            in_one_pass=False,
+        ),
+    )
+    if o.model and o.method != "untrained":
+        print(need)
+    return runs.out_of_memory(need.advice())
+
+
 def show(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> str:
     """A few exchanges of the trained adapters, as the reader saw them."""
     drafter, reader = next(way for way in ways(agents, o.method).values() if way[1])
@@ -193,13 +205,14 @@ def compare(o: Options) -> int:
                 runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods})
             place = runs.create(str(folder), f"{method}-seed{seed}", method)
             write_config(place, one)
-            if method == "untrained":
-                start = assess(agents, test, o.eval_k, one)
-                runs.append_line(place / "metrics.jsonl", {"step": 0} | start)
-                continue
-            before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
-            if not train(one, agents, train_set, test, place, before):
-                return 130
+            with enough_memory(agents, one):
+                if method == "untrained":
+                    start = assess(agents, test, o.eval_k, one)
+                    runs.append_line(place / "metrics.jsonl", {"step": 0} | start)
+                    continue
+                before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
+                if not train(one, agents, train_set, test, place, before):
+                    return 130
             if o.drafts_shown and (seed, method) == ((o.seeds or [o.seed])[-1], methods[-1]):
                 print(show(agents, test, one))
             del agents  # before the next pair is made: memory for one is enough
@@ -215,10 +228,11 @@ def resume(o: Options) -> int:
     train_set, test = read_data(o)
     agents = make_agents(o)
     train_set, test = (runs.fitting(part, agents, o.max_new_tokens) if part else part for part in (train_set, test))
-    done = runs.restore(folder, agents)
-    write_config(folder, o)  # a new --steps is this run's end from now on
-    if not train(o, agents, train_set, test, folder, {}, done):
-        return 130
+    with enough_memory(agents, o):
+        done = runs.restore(folder, agents, o.steps)
+        write_config(folder, o)  # a new --steps is this run's end from now on
+        if not train(o, agents, train_set, test, folder, {}, done):
+            return 130
     if o.drafts_shown:
         print(show(agents, test, o))
     print(f"\nthe table of all methods: python agon_report.py {folder.parent}")
@@ -235,14 +249,11 @@ def check(o: Options) -> None:
     """Whatever can be told before anything is loaded. Raises UserError."""
     if not o.resume:
         runs.check_name(o.out, o.name)
-    least = {"steps": 1, "prompts": 1, "n": 2, "max_new_tokens": 1, "eval_k": 1, "eval_problems": 1, "eval_every": 0,
-             "drafts_shown": 0, "rank": 1, "save_every": -1, "seed": 0, "micro_batch": 1}  # fmt: skip
-    for name, value in least.items():
-        if getattr(o, name) < value:
-            raise UserError(f"--{name.replace('_', '-')} must be at least {value}")
-    for name in ("temperature", "lr", "alpha", "max_grad_norm"):
-        if not 0 < getattr(o, name) < float("inf"):
-            raise UserError(f"--{name.replace('_', '-')} must be a number above 0")
+    at_least(o, {"steps": 1, "prompts": 1, "n": 2, "max_new_tokens": 1, "eval_k": 1, "eval_problems": 1, "eval_every": 0,
+                 "drafts_shown": 0, "rank": 1, "save_every": -1, "micro_batch": 1})  # fmt: skip
+    above_zero(o, ["temperature", "lr", "alpha", "max_grad_norm"])
+    check_seeds([o.seed])
+    check_seeds(o.seeds or [])
     if (o.model is None) != (o.data == "tiny"):
         raise UserError("the tiny adapters solve the tiny world, and real models real problems: give --model and --data together")
     if not 0 <= o.tiebreak < 1 or not 0 <= o.format < 1:
@@ -255,8 +266,6 @@ def check(o: Options) -> None:
         raise UserError("--dtype, --system, --thinking, --answer and --stop belong to real models: give --model and --data")
     if o.model and o.misleading:
         raise UserError("--misleading is for the tiny world: leave --model and --data out")
-    if any(seed < 0 for seed in o.seeds or ()) or len(set(o.seeds or ())) < len(o.seeds or ()):
-        raise UserError("--seeds are different numbers of at least 0")
     if o.compare and o.methods:
         raise UserError("--compare trains every method, --methods those you name: give one of them")
     if len(set(o.methods or ())) < len(o.methods or ()):
@@ -265,22 +274,14 @@ def check(o: Options) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    try:
+
+    def act() -> int:
         o = parse(arguments, __doc__, Options)
         check(o)
         return resume(o) if o.resume else compare(o)
-    except (UserError, lora.LoraError) as error:
-        print(f"agon.py: {error}", file=sys.stderr)
-        return 2
-    except (FloatingPointError, OSError) as error:
-        print(f"agon.py: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nstopped at once; checkpoints already written are whole", file=sys.stderr)
-        return 130
+
+    lower = "--prompts, --n or --max-new-tokens, or give --dtype bfloat16 --checkpointing"
+    return runs.command("agon.py", act, "what was saved before is whole", lower)
 
 
 if __name__ == "__main__":

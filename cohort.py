@@ -15,48 +15,51 @@ tiny transformers with complementary misconceptions (`tinyworld.py`), which no p
     python cohort.py --models A B --data gsm8k             # any two causal language models
 """
 
+import contextlib
 import copy
 import dataclasses
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 import transformers
-from transformers.utils import logging as hf_logging
 
 import lora
+import memory
 import report
 import runs
 import tinyworld
+from comparison import finish_comparison
 from judges import INSTRUCTIONS, need_chat
 from options import Options, agent_names, check, parse
 from rewards import REWARDS
 from rollout import Agent, end_tokens
 from step import assess, train_step
-from tasks import Problem, UserError, hold_out, load_problems
+from tasks import Problem, UserError, answer_style, need_rephrased
 from teachers import make_teachers, teacher_name
 
 # ---------------------------------------------------------------- the cohort and its problems
 
 
-def make_agents(o: Options) -> list[Agent]:
-    """The cohort at its start: models loaded (or warmed up), adapters put on, one optimizer each."""
-    device = runs.pick_device(o.device)
+def load(o: Options, device: torch.device) -> list[tuple]:
+    """The (model, tokenizer) of each agent, loaded or warmed up."""
     if o.models is None:
         settings = tinyworld.WarmStart(seed=o.seed, kind=o.cohort)
         if o.strengths:
             settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])
-        loaded = [
-            (model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, settings=settings)
-        ]
-    elif o.lora_rank:
+        return [(model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, settings=settings)]
+    if o.lora_rank:
         bases = {source: runs.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
-        loaded = [bases[source] for source in o.models]  # agents of one model share its base
-    else:
-        loaded = [runs.load_model(source, device, o.dtype) for source in o.models]
-    style = o.answer or ("number" if o.data in ("tiny", "sums", "gsm8k") else "boxed")
+        return [bases[source] for source in o.models]  # agents of one model share its base
+    return [runs.load_model(source, device, o.dtype) for source in o.models]
+
+
+def make_agents(o: Options) -> list[Agent]:
+    """The cohort at its start: models loaded (or warmed up), adapters put on, one optimizer each."""
+    device = runs.pick_device(o.device)
+    loaded = load(o, device)
+    style = o.answer or answer_style(o.data)
     names = agent_names(len(loaded))
     agents = [
         Agent(name, model, tokenizer, answer=style, system=o.system, stop=o.stop, rephrase=name in (o.rephrase or ()))
@@ -91,26 +94,31 @@ def make_cohort(o: Options, methods: Sequence[str] | None = None) -> tuple[list[
 
 
 def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
-    """The problems of a data set, to train on and held out; the tiny world makes its own as it goes (none here to train on)."""
+    """The problems to train on, the same for every method of a comparison, and those held out (`runs.read_data`)."""
+    train, test = runs.read_data(o.data, o.eval_problems, o.seed, o.topics)
     if o.data == "tiny":
-        return [], tinyworld.probes(o.topics, max(1, o.eval_problems // len(tinyworld.select(o.topics))))
-    if o.data == "gsm8k" or o.data.startswith("hub:"):
-        train, test = load_problems(o.data, "train"), load_problems(o.data, "test", o.eval_problems)
-    elif o.data == "sums":  # all there is: trained on and evaluated on, as in the paper's test-time setting
-        train = test = load_problems(o.data)
-    else:
-        problems = load_problems(o.data)
-        train, test = hold_out(problems, min(o.eval_problems, max(1, len(problems) // 5)), o.seed)
-    for name in o.compare or [o.method]:
+        return train, test  # it has answers and rephrased forms of all its problems
+    if o.rephrase:
+        need_rephrased(train, o.data, "--rephrase")
+    for name in compared(o):
         if REWARDS[name].needs_labels and not all(p.answer for p in train):
             raise UserError(
                 f"method {name} needs a reference answer for every problem of {o.data}; corl and ttrl need none"
             )
-        if REWARDS[name].needs_rephrased and not all(p.rephrased for p in train):
-            raise UserError(
-                f"method {name} needs a rephrased form of every problem of {o.data} (the field rephrased of each line)"
-            )
+        if REWARDS[name].needs_rephrased:
+            kept = need_rephrased(train, o.data, f"method {name}")
+            if len(kept) < len(train):
+                left_out = f"{len(train) - len(kept)} of {len(train)} problems to train on"
+                print(f"left out {left_out}: {name} needs a rephrased form, and they have none", file=sys.stderr)
+            train = kept
     return train, test
+
+
+def compared(o: Options) -> list[str]:
+    """The methods that share the run's problems: those of --compare, of the comparison that a resumed run is of, or its own."""
+    if o.resume:
+        return runs.read_json(Path(o.resume) / "config.json").get("compared") or [o.method]
+    return o.compare or [o.method]
 
 
 def batches(o: Options, agents: Sequence[Agent], train: list[Problem]) -> Callable[[int], list[Problem]]:
@@ -171,21 +179,33 @@ def run(o: Options) -> int:
     batch, test = batches(o, agents, train_set), runs.fitting(test, agents, o.max_new_tokens)
     for agent in agents:
         end_tokens(agent.model, agent.tokenizer)  # refused now if it has none, before anything is written
-    if o.models:
-        print(report.memory([*agents, *teachers], o))
-    if o.resume:
-        folder = Path(o.resume)
-        done = runs.restore(folder, [*agents, *teachers])
-    else:
-        folder, done = runs.create(o.out, o.name, o.method), 0
-    write_config(folder, o, agents, test)
-    complete = train(o, agents, batch, test, folder, done, teachers=teachers)
+    with enough_memory(agents, teachers, o):
+        if o.resume:
+            folder = Path(o.resume)
+            done = runs.restore(folder, [*agents, *teachers], o.steps)
+        else:
+            folder, done = runs.create(o.out, o.name, o.method), 0
+        write_config(folder, o, agents, test, compared(o))
+        complete = train(o, agents, batch, test, folder, done, teachers=teachers)
     report.finish(folder)
     return 0 if complete else 130
 
 
-def write_config(folder: Path, o: Options, agents: Sequence[Agent], test: Sequence[Problem]) -> None:
-    """The options, and what else a reader of the run needs: agent names, samples behind each probe, versions."""
+def enough_memory(agents: Sequence[Agent], teachers: Sequence[Agent], o: Options) -> contextlib.AbstractContextManager:
+    """Prints the estimate for real models; within it, a GPU that is full ends the run with the options that lower it."""
+    need = memory.estimate([*agents, *teachers], memory.at_a_time(o))
+    if o.models:
+        print(need)
+    return runs.out_of_memory(need.advice())
+
+
+def write_config(
+    folder: Path, o: Options, agents: Sequence[Agent], test: Sequence[Problem], methods: Sequence[str] = ()
+) -> None:
+    """The options, and what else a reader of the run needs: agent names, samples behind each probe, versions.
+
+    `methods` are those that it is compared with, on problems that all of them can use.
+    """
     per_topic = {p.topic: sum(q.topic == p.topic for q in test) * o.eval_k for p in test}
     runs.write_json(
         folder / "config.json",
@@ -194,37 +214,55 @@ def write_config(folder: Path, o: Options, agents: Sequence[Agent], test: Sequen
             "resume": None,
             "agents": len(agents),
             "agent_names": [a.name for a in agents],
+            "compared": list(methods),
             "probe_samples": min(per_topic.values(), default=0),
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         },
     )
 
 
+def matched(o: Options, method: str) -> tuple[int, str]:
+    """How many questions a step of `method` has, so that it writes as much as one with K texts for each of --prompts.
+
+    And a line that says how much it writes where that does not come out even, else "".
+    """
+    budget, each = o.prompts * o.k, REWARDS[method].texts(o.k, o.votes)
+    prompts = max(1, round(budget / each))
+    written = prompts * each
+    if written == budget:
+        return prompts, ""
+    return prompts, (
+        f"{method} writes {written} texts in a step ({each} for each of {prompts} questions), {written / budget - 1:+.0%} "
+        f"beside the {budget} of --prompts x --k"
+    )
+
+
 def compare(o: Options) -> int:
-    """The same starting weights, problems and seeds under each method of --compare; one table and one figure."""
+    """The same starting weights, problems, seeds and budget under each method of --compare; one table and one figure."""
     data = read_data(o)
     if not any(p.answer for p in data[1]):
         raise UserError("--compare needs reference answers to measure by, and these problems have none")
-    folder = None
+    folder, shares = None, {method: matched(o, method) for method in o.compare}
     for seed in o.seeds or [o.seed]:
         start = None  # the same for every method, so it is measured once
-        for method in o.compare:
-            # A method that writes more for each question gets fewer questions: the budget is the same.
-            prompts = -(-o.prompts // REWARDS[method].cost)
-            one = dataclasses.replace(o, method=method, seed=seed, prompts=prompts, compare=None, seeds=None)
+        for method, (prompts, _) in shares.items():
+            votes = o.votes if REWARDS[method].by_vote else None
+            one = dataclasses.replace(o, method=method, seed=seed, prompts=prompts, votes=votes, compare=None, seeds=None)
             agents, teachers = make_cohort(one, o.compare)  # same seed or same files: the same starting weights
             batch, test = batches(one, agents, data[0]), runs.fitting(data[1], agents, o.max_new_tokens)
             if folder is None:  # now that nothing stands in the way
                 folder = runs.create(o.out, o.name, "compare")
                 runs.write_json(folder / "config.json", dataclasses.asdict(o))
+                print("".join(f"{line}\n" for _, line in shares.values() if line), end="")
             place = runs.create(str(folder), f"{method}-seed{seed}", method)
-            write_config(place, one, agents, test)
-            start = start or assess(agents, test, one)
-            if not train(one, agents, batch, test, place, start=start, teachers=teachers):
-                return 130
+            write_config(place, one, agents, test, o.compare)
+            with enough_memory(agents, teachers, one):
+                start = start or assess(agents, test, one)
+                if not train(one, agents, batch, test, place, start=start, teachers=teachers):
+                    return 130
             report.draw_training(place)
             del agents, teachers, batch  # before the next cohort is made: memory for one is enough
-    report.finish_comparison(folder)
+    finish_comparison(folder)
     return 0
 
 
@@ -233,25 +271,14 @@ def compare(o: Options) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()  # loading has its own bars, which would break ours
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # without a network it would tell of every retry
-    try:
+
+    def act() -> int:
         o = parse(arguments, __doc__)
         check(o)
         return compare(o) if o.compare else run(o)
-    except (UserError, lora.LoraError) as error:
-        print(f"cohort.py: {error}", file=sys.stderr)
-        return 2
-    except FloatingPointError as error:
-        print(f"cohort.py: {error}: the model's weights or --temperature are at fault", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"cohort.py: {error}: what was saved before is whole", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nstopped at once; checkpoints already written are whole", file=sys.stderr)
-        return 130
+
+    lower = "--prompts, --k or --max-new-tokens, or give --lora-rank 16 --dtype bfloat16 --checkpointing"
+    return runs.command("cohort.py", act, "what was saved before is whole", lower)
 
 
 if __name__ == "__main__":

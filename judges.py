@@ -4,10 +4,14 @@ Rewards").
 A *discussion* is a solution by one agent, an evaluation of it by another that looks for mistakes, and a score of 1, 2 or 3
 given in view of both. The score pays all three (`rewards.interaction`), and each agent learns from everything it wrote.
 
-How often each writes. For each question two numbers are drawn, e in 0..N-1 and s != e: agent n+e evaluates the K solutions
-of agent n, and agent n+s scores them (n counted round the ring). So who judges is random, an agent may evaluate its own
-solution, the scorer is never the evaluator, and each agent writes K texts of each kind for each question: three times the
-tokens of a method without a judge.
+Who judges whom. For each question two numbers are drawn, e in 0..N-1 and s != e, and all is counted round the ring:
+
+    solver n  ->  evaluator n+e  ->  scorer n+s          agent m solves, evaluates m-e, and scores m-s
+
+So who judges is random, the scorer is never the evaluator, and each agent writes K texts of each kind for each question:
+three times as many as with a method that has no judges, each with weight 1/(3PK) in the agent's loss. An agent may evaluate
+or score its own solution; with N = 2 one of the two judges always is the solver itself. Judges are shown the question as it
+is (`Problem.question`), also where the solver read it in other words (--rephrase).
 
 Groups, which GRPO needs and CoMAS has not. K solutions to a question are a group as usual. The K evaluations that an agent
 writes for a question read K different solutions, and so do its K scores; they share a mean and a std all the same. That
@@ -17,7 +21,9 @@ the tokens.
 Departures: CoMAS trains by REINFORCE++ (advantages normalised over the whole batch), one solution of each agent to each
 question, in two rounds, the second of which shows solvers two discussions of the first (settings of the authors' code, with
 four Qwen2.5-3B-Instruct); here it is GRPO and one round. Its scorer and evaluator may be the same agent. The wording of the
-prompts is ours. A score that was cut off before its end token counts as unreadable, as a cut-off answer does elsewhere.
+prompts is ours. A score that was cut off before its end token counts as unreadable, as a cut-off answer does elsewhere. What
+a judge is shown must fit its model's context; another model's text can need more tokens than it had when it was written,
+and then its middle is left out.
 """
 
 import re
@@ -28,7 +34,7 @@ import torch
 from torch import Tensor
 
 from rewards import interaction
-from rollout import Agent, Rollouts, sample_cohort
+from rollout import Agent, Rollouts, fits, sample_cohort
 from tasks import Problem, UserError, chat
 
 EVALUATE = """\
@@ -95,33 +101,57 @@ def draw_judges(agents: int, questions: int, generator: torch.Generator) -> list
     return list(zip(e.tolist(), s.tolist(), strict=True))
 
 
-def ask(agent: Agent, text: str) -> str:
-    """A judge's prompt. Its system text is left out: that tells a solver how to answer."""
-    return chat(text, agent.tokenizer, thinking=agent.thinking)
+def ask(agent: Agent, form: str, question: str, max_new_tokens: int, **quoted: str) -> str:
+    """A judge's prompt: `form` filled in, with `max_new_tokens` of room for what the judge says.
+
+    Its system text is left out: that tells a solver how to answer. Where the context is too short, the quoted texts lose
+    their middles, a tenth more of each at a time; the end, where the answer stands, and the beginning are kept longest.
+    """
+    for tenths in range(10, -1, -1):
+        shown = {name: without_middle(text.strip(), tenths / 10) for name, text in quoted.items()}
+        prompt = chat(form.format(question=question, **shown), agent.tokenizer, thinking=agent.thinking)
+        if fits(agent, prompt, max_new_tokens):
+            break
+    return prompt
+
+
+def without_middle(text: str, share: float) -> str:
+    """The first and the last part of a text, `share` of it together, with "[...]" where its middle was."""
+    if share == 1:
+        return text
+    kept = int(len(text) * share / 2)
+    return f"{text[:kept]} [...] {text[len(text) - kept :]}"
 
 
 def evaluation_prompts(
-    m: int, agent: Agent, solutions: Sequence[list[list[str]]], problems: Sequence[Problem], judges
+    m: int, agent: Agent, solutions: Sequence[list[list[str]]], problems: Sequence[Problem], judges, max_new_tokens: int
 ) -> list[str]:
     """What agent m is asked as evaluator: P*K prompts. solutions[n][p][k] are texts."""
     return [
-        ask(agent, EVALUATE.format(question=problem.question, solution=solution.strip()))
+        ask(agent, EVALUATE, problem.question, max_new_tokens, solution=solution)
         for p, (problem, (e, _)) in enumerate(zip(problems, judges, strict=True))
         for solution in solutions[(m - e) % len(solutions)][p]
     ]
 
 
 def scoring_prompts(
-    m: int, agent: Agent, solutions: Sequence[list[list[str]]], evaluations: Sequence[list[list[str]]], problems, judges
+    m: int,
+    agent: Agent,
+    solutions: Sequence[list[list[str]]],
+    evaluations: Sequence[list[list[str]]],
+    problems: Sequence[Problem],
+    judges,
+    max_new_tokens: int,
 ) -> list[str]:
     """What agent m is asked as scorer: P*K prompts. evaluations[m][p][k] are those *by* agent m."""
     prompts = []
     for p, (problem, (e, s)) in enumerate(zip(problems, judges, strict=True)):
         solver = (m - s) % len(solutions)
         evaluator = (solver + e) % len(solutions)
-        for solution, evaluation in zip(solutions[solver][p], evaluations[evaluator][p], strict=True):
-            text = SCORE.format(question=problem.question, solution=solution.strip(), evaluation=evaluation.strip())
-            prompts.append(ask(agent, text))
+        prompts += [
+            ask(agent, SCORE, problem.question, max_new_tokens, solution=solution, evaluation=evaluation)
+            for solution, evaluation in zip(solutions[solver][p], evaluations[evaluator][p], strict=True)
+        ]
     return prompts
 
 
@@ -158,9 +188,10 @@ def judge(
     def write(prompts: list[list[str]]) -> list[Rollouts]:
         return sample_cohort(agents, prompts, 1, max_new_tokens, temperature, generators[:-1])
 
-    evaluated = write([evaluation_prompts(m, a, solutions, problems, judges) for m, a in enumerate(agents)])
+    shown = problems, judges, max_new_tokens
+    evaluated = write([evaluation_prompts(m, a, solutions, *shown) for m, a in enumerate(agents)])
     evaluations = [groups([text for (text,) in rollouts.texts], k) for rollouts in evaluated]
-    scored = write([scoring_prompts(m, a, solutions, evaluations, problems, judges) for m, a in enumerate(agents)])
+    scored = write([scoring_prompts(m, a, solutions, evaluations, *shown) for m, a in enumerate(agents)])
     given = [
         groups([read_score(t) if ok else None for (t,), (ok,) in zip(r.texts, r.finished.tolist(), strict=True)], k)
         for r in scored

@@ -25,10 +25,6 @@ def option(default, text: str, **more):
 class Options:
     """All there is to set. Defaults are those of the tiny cohort."""
 
-    def __post_init__(self):
-        if self.agents is None:
-            self.agents = len(self.models) if self.models else 2
-
     preset: str | None = option(
         None,
         "a set of defaults, which any option given beside it overrides: qwen = two small Qwen models on one 24 GB GPU",
@@ -39,8 +35,9 @@ class Options:
     )
     compare: list[str] | None = option(
         None,
-        "train the same starting weights once with each of these methods, on the same problems and seeds; a method that "
-        "writes more texts for each question (both forms, a teacher, judges) gets fewer questions: the budget is the same",
+        "train the same starting weights once with each of these methods, from the same pool of problems and with the same "
+        "seeds; each may write --prompts x --k texts in a step, so one that writes more of them for a question (both forms, a "
+        "teacher's, judges', --votes) gets fewer questions",
         choices=list(REWARDS),
     )
     seeds: list[int] | None = option(None, "with --compare: one comparison for each seed (default: --seed alone)")
@@ -128,6 +125,10 @@ class Options:
     save_every: int = option(0, "steps between checkpoints, the last two are kept; 0 = only at the end, -1 = never")
     resume: str | None = option(None, "folder of a run to continue")
 
+    def __post_init__(self):
+        if self.agents is None:
+            self.agents = len(self.models) if self.models else 2
+
 
 PRESETS = {
     "qwen": dict(
@@ -159,8 +160,9 @@ def check(o: Options) -> None:
     check_run(o)
     for name in o.compare or [o.method]:
         check_method(o, name)
-    if o.votes and not any(REWARDS[name].votes for name in o.compare or [o.method]):
-        raise UserError(f"--votes: method {o.method} takes no vote; leave it out")
+    methods = o.compare or [o.method]
+    if o.votes and not any(REWARDS[name].by_vote for name in methods):
+        raise UserError(f"--votes: none of the methods takes a vote ({', '.join(methods)}); leave it out")
 
 
 LEAST = {
@@ -176,23 +178,38 @@ LEAST = {
     "eval_every": 0,
     "lora_rank": 0,
     "save_every": -1,
-    "seed": 0,
 }
+
+
+def at_least(o, least: dict[str, int]) -> None:
+    """Refuse options below their least value. One that was not given, and is None, passes."""
+    for name, value in least.items():
+        if getattr(o, name) is not None and getattr(o, name) < value:
+            why = "; a group of one has nothing to be compared with" if name in ("k", "n") and value == 2 else ""
+            raise UserError(f"{flag(name)} must be at least {value}{why}")
+
+
+def above_zero(o, names: Sequence[str]) -> None:
+    """Refuse options that are not finite numbers above 0."""
+    for name in names:
+        if not 0 < getattr(o, name) < math.inf:
+            raise UserError(f"{flag(name)} must be a number above 0")
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Refuse seeds that repeat, and those that would share their draws with another one (`runs.generator`)."""
+    if not all(0 <= seed < 2**32 for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise UserError("--seed and --seeds take different numbers of at least 0 and below 2**32")
 
 
 def check_numbers(o: Options) -> None:
     """Numbers that are out of range."""
-    for name, least in LEAST.items():
-        if getattr(o, name) < least:
-            why = "; a group of one has nothing to be compared with" if name == "k" else ""
-            raise UserError(f"{flag(name)} must be at least {least}{why}")
-    for name in ("temperature", "lr", "clip", "max_grad_norm"):
-        if not 0 < getattr(o, name) < math.inf:
-            raise UserError(f"{flag(name)} must be a number above 0")
+    at_least(o, LEAST)
+    above_zero(o, ["temperature", "lr", "clip", "max_grad_norm"])
+    check_seeds([o.seed])
+    check_seeds(o.seeds or [])
     if not 0 <= o.beta < math.inf or not math.isfinite(o.lora_alpha):
         raise UserError("--beta must be a number of at least 0, --lora-alpha a number")
-    if any(seed < 0 for seed in o.seeds or ()):
-        raise UserError("--seeds must be at least 0")
     if o.votes is not None and o.votes < o.k:
         raise UserError(f"--votes {o.votes} is less than --k {o.k}: the rollouts that are trained on vote too")
 
@@ -203,8 +220,10 @@ def check_world(o: Options) -> None:
         raise UserError(f"--agents {o.agents}, but --models names {len(o.models)}, one for each agent: leave --agents out")
     if o.dtype != "float32" and not o.models:
         raise UserError("--dtype belongs to real models: the tiny ones are float32")
-    if (o.lora_targets or o.checkpointing) and not o.lora_rank and not o.models:
-        raise UserError("--lora-targets and --checkpointing go with --lora-rank, or with real models")
+    if o.lora_targets and not o.lora_rank:
+        raise UserError("--lora-targets names the layers that get an adapter: give --lora-rank, or leave it out")
+    if o.checkpointing and not o.lora_rank and not o.models:
+        raise UserError("--checkpointing goes with --lora-rank, or with real models")
     if o.topics and o.data != "tiny":
         raise UserError("--topics belongs to the tiny world (--data tiny)")
     if (o.models is None) != (o.data == "tiny"):
@@ -224,9 +243,8 @@ def check_run(o: Options) -> None:
     """Folders and lists of runs."""
     if not o.resume:
         runs.check_name(o.out, o.name)
-    for name in ("compare", "seeds"):
-        if len(set(getattr(o, name) or ())) < len(getattr(o, name) or ()):
-            raise UserError(f"--{name} names something twice")
+    if len(set(o.compare or ())) < len(o.compare or ()):
+        raise UserError("--compare names a method twice")
     if o.seeds and not o.compare:
         raise UserError("--seeds goes with --compare; for one run say --seed")
 
@@ -243,6 +261,8 @@ def check_method(o: Options, name: str) -> None:
             f"method {name} needs chat models, which judge a solution when asked; the tiny ones know nothing but sums: "
             "give --models and --data"
         )
+    if method.needs_chat and o.stop:
+        raise UserError(f"--stop ends a judge's text too, before its score: leave it out with method {name}")
 
 
 def flag(name: str) -> str:

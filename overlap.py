@@ -23,22 +23,19 @@ of two or three, each stands beside every other anyway. The measure is ours; the
 
 import argparse
 import itertools
-import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from transformers.utils import logging as hf_logging
 
 import runs
 import tinyworld
 from evaluate import Pair, Report, count_cells, evaluate, measures, pairs
-from options import agent_names, refuse
+from options import above_zero, agent_names, at_least, check_seeds, refuse
 from overlap_figure import draw, kappa_with_itself, square
 from rewards import majority
 from rollout import Agent
-from tasks import Problem, UserError, load_problems
+from tasks import Problem, UserError, answer_style, load_problems, need_rephrased
 
 MOST_IN_A_RING = 8  # (N-1)! orders are all tried
 
@@ -171,18 +168,16 @@ def check(o: argparse.Namespace) -> argparse.Namespace:
         raise UserError(f"--cohort {o.cohort} is a kind of two tiny agents")
     if len(o.names) < 2:
         raise UserError("a pair needs two agents: name two models (one model twice will do), or --agents 2")
-    for name, least in {"k": 1, "seed": 0, "limit": 1, "max_new_tokens": 1}.items():
-        if getattr(o, name) is not None and getattr(o, name) < least:
-            raise UserError(f"--{name.replace('_', '-')} must be at least {least}")
-    if not 0 < o.temperature < float("inf"):
-        raise UserError("--temperature must be a number above 0")
+    at_least(o, {"k": 1, "limit": 1, "max_new_tokens": 1})
+    above_zero(o, ["temperature"])
+    check_seeds([o.seed])
     for name in o.rephrase:
         if name not in o.names:
             raise UserError(f"--rephrase {name}: the agents are {' '.join(o.names)}")
     if o.out.suffix != ".png" or not o.out.parent.is_dir():
         raise UserError(f"--out {o.out}: name a .png file in a folder that is there")
     o.max_new_tokens = o.max_new_tokens or (40 if o.data in ("tiny", "sums") else 512)
-    o.answer = o.answer or ("number" if o.data in ("tiny", "sums", "gsm8k") else "boxed")
+    o.answer = o.answer or answer_style(o.data)
     return o
 
 
@@ -194,8 +189,8 @@ def read_problems(o: argparse.Namespace) -> list[Problem]:
         found = [p for p in load_problems(o.data, "test", o.limit) if p.answer is not None]
     if not found:
         raise UserError(f"no problem of {o.data} has a reference answer, so nothing can be graded")
-    if o.rephrase and not any(p.rephrased for p in found):
-        raise UserError(f"--rephrase: {o.data} holds no rephrased question; python tasks.py rephrase writes them")
+    if o.rephrase:
+        need_rephrased(found, o.data, "--rephrase")
     return found
 
 
@@ -215,8 +210,8 @@ def make_agents(o: argparse.Namespace) -> list[Agent]:
     ]
 
 
-def measure(o: argparse.Namespace) -> None:
-    """Sample, print the tables, draw the figure."""
+def measure(o: argparse.Namespace) -> int:
+    """Sample, print the tables, draw the figure. Returns the exit code."""
     problems = read_problems(o)
     agents = make_agents(o)
     problems = runs.fitting(problems, agents, o.max_new_tokens)
@@ -237,19 +232,10 @@ def measure(o: argparse.Namespace) -> None:
     who = ", ".join(f"{name} = {Path(source).name}" for name, source in zip(o.names, sources, strict=True))
     draw(reports, single, voted, f"before training: {what}" + (f"\n{who}" if o.data != "tiny" else ""), o.out)
     print(f"written: {o.out}")
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    try:
-        measure(parse(arguments))
-        return 0
-    except (UserError, FloatingPointError, OSError) as error:
-        print(f"evaluate.py: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nstopped; nothing was written", file=sys.stderr)
-        return 130
+    lower = "--k or --max-new-tokens, or give --dtype bfloat16"
+    return runs.command("evaluate.py", lambda: measure(parse(arguments)), "nothing was written", lower)

@@ -18,24 +18,21 @@ lines come out as without the break.
 
 import argparse
 import json
-import logging
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from tqdm import tqdm
-from transformers.utils import logging as hf_logging
 
 import runs
 from answers import NUMBER, canonical, same_answer
-from options import refuse
+from options import above_zero, at_least, check_seeds, refuse
 from rewards import majority
-from rollout import Agent, Rollouts, sample_cohort
-from tasks import Problem, UserError, chat, encode, load_problems
+from rollout import Agent, Rollouts, fits, sample_cohort
+from tasks import Problem, UserError, answer_style, chat, load_problems
 
 INSTRUCTION = (
     "Rewrite this problem in other words. Keep every number and what is asked, so that its answer stays the same. "
@@ -81,17 +78,11 @@ def answer_fault(on_question: Sequence[str | None], on_rewrite: Sequence[str | N
 # ---------------------------------------------------------------- writing and checking one batch
 
 
-def fits(prompt: str, agent: Agent, new: int) -> bool:
-    """Whether a prompt and `new` tokens fit the model's context."""
-    limit = getattr(agent.model.config.get_text_config(), "max_position_embeddings", None)
-    return not limit or len(encode(prompt, agent.tokenizer)) + new <= limit
-
-
 def write(agent: Agent, prompts: dict[int, str], k: int, what: int, o: argparse.Namespace) -> dict[int, Rollouts]:
     """K completions of each prompt, in one pass. Problem i draws from (seed, i, what), whoever shares its batch."""
     if not prompts:
         return {}
-    generators = [runs.generator(o.seed, runs.SAMPLING, i, what) for i in prompts]
+    generators = [runs.generator(o.seed, runs.REPHRASING, i, what) for i in prompts]
     asked = [[prompt] for prompt in prompts.values()]
     found = sample_cohort([agent] * len(asked), asked, k, o.max_new_tokens, o.temperature, generators)
     return dict(zip(prompts, found, strict=True))
@@ -101,14 +92,14 @@ def rewrite(agent: Agent, problems: dict[int, Problem], o: argparse.Namespace) -
     """The records of one batch; `problems` by their number in DATA."""
     texts, reasons = {}, {}
     asked = {i: chat(INSTRUCTION + p.question, agent.tokenizer) for i, p in problems.items()}
-    short = {i: prompt for i, prompt in asked.items() if fits(prompt, agent, o.max_new_tokens)}
+    short = {i: prompt for i, prompt in asked.items() if fits(agent, prompt, o.max_new_tokens)}
     for i, found in write(agent, short, 1, 0, o).items():
         texts[i] = re.split(r"</think(?:ing)?>", found.texts[0][0])[-1].strip()
         reasons[i] = text_fault(problems[i].question, texts[i], bool(found.finished[0, 0]))
     forms = {
         i: (agent.prompt(problems[i]), agent.prompt(Problem(texts[i]))) for i, reason in reasons.items() if not reason
     }
-    forms = {i: pair for i, pair in forms.items() if all(fits(prompt, agent, o.max_new_tokens) for prompt in pair)}
+    forms = {i: pair for i, pair in forms.items() if all(fits(agent, prompt, o.max_new_tokens) for prompt in pair)}
     before, after = (write(agent, {i: pair[f] for i, pair in forms.items()}, o.votes, 1 + f, o) for f in (0, 1))
     for i in forms:
         reasons[i] = answer_fault(before[i].answers[0], after[i].answers[0])
@@ -206,16 +197,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--device", default="auto", help="auto, cpu, cuda, mps, ...")
     add("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the model's weights")
     o = parser.parse_args(arguments)
-    for name, least in {"votes": 1, "batch": 1, "max_new_tokens": 1, "seed": 0}.items():
-        if getattr(o, name) < least:
-            raise UserError(f"--{name.replace('_', '-')} must be at least {least}")
-    if not 0 < o.temperature < float("inf"):
-        raise UserError("--temperature must be a number above 0")
+    at_least(o, {"votes": 1, "batch": 1, "max_new_tokens": 1})
+    above_zero(o, ["temperature"])
+    check_seeds([o.seed])
     if not o.check and not (o.model and o.out):
         raise UserError("give --model, which writes, and --out, the file to write (or --check, which needs neither)")
     if not o.check and (o.out.suffix != ".jsonl" or not o.out.parent.is_dir()):
         raise UserError(f"--out {o.out}: name a .jsonl file in a folder that is there")
-    o.answer = o.answer or ("number" if o.data in ("sums", "gsm8k") else "boxed")
+    o.answer = o.answer or answer_style(o.data)
     return o
 
 
@@ -250,17 +239,11 @@ def rephrase(o: argparse.Namespace, problems: Sequence[Problem]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    try:
+
+    def act() -> int:
         o = parse(arguments)
         problems = load_problems(o.data, limit=o.limit)
         check_numbers(problems) if o.check else rephrase(o, problems)
         return 0
-    except (UserError, FloatingPointError, OSError) as error:
-        print(f"tasks.py rephrase: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here", file=sys.stderr)
-        return 130
+
+    return runs.command("tasks.py rephrase", act, "the same command goes on from here", "--batch, --votes or --max-new-tokens")

@@ -2,15 +2,17 @@
 
 Most methods are a *label* function: they name one answer per prompt, and a rollout earns 1 where its answer equals that
 label and 0 elsewhere (Co-RL, section "The Co-RL Framework": r = 1[a = label]). The others grade a rollout directly.
-All functions share one signature, f(n, cohort, truths): n is the agent, cohort[n] what it wrote in this step, and truths
-a list of P reference answers or None. To add a method, write one function and one entry of REWARDS.
+    label functions    f(n, ballots, truths) -> P labels, `str | None`
+    direct rewards     f(n, written, truths) -> [P,K]
+n is the agent that is paid, and truths holds the P reference answers, or None. ballots[m] are the answers of agent m that
+vote (`Ballots`). To add a method, write one function and one entry of REWARDS.
 
-A label function is given the ballots of every agent (`Ballots`: the answers that vote). A direct reward is given their
-rollouts, of which it reads
+written[m] is what agent m wrote in this step (`rollout.Rollouts`), of which a direct reward reads
     answers    P lists of K `str | None`; None where a completion has no answer, truncated ones included
     entropy    [P,K] mean entropy of the policy over the completion's tokens, in nats
-    certainty  [P,K] mean KL(uniform || p) over the completion's tokens, in nats
-    scores     P lists of K scores 1, 2, 3 or None, with CoMAS alone (`judges.py`)
+    certainty  [P,K] mean over the completion's tokens of KL(uniform || p) up to the constant log V, in nats
+With CoMAS written[m] is what became of it (`judges.Judged`), of which its reward reads
+    scores     P lists of K scores 1, 2, 3 or None
 
 Who votes and who is trained need not be the same rollouts: with `--votes V` the label comes from all V rollouts of a
 prompt and the first K of them are trained on (TTRL's authors: V = 64, K = 32), and Co-rewarding-II lets a teacher vote.
@@ -48,15 +50,6 @@ def agreement(answers, label):
     return [float(same_answer(answer, label)) for answer in answers]
 
 
-def conversion(challenger_correct, drafter_correct):
-    """Agon's reward of the challenger b who read the draft of a: 2 c(b) + c(b) (1 - c(a)), so 0, 2 or 3.
-
-    Being right pays 2; being right where the draft was wrong pays 1 more.
-    """
-    c_b, c_a = float(challenger_correct), float(drafter_correct)
-    return 2 * c_b + c_b * (1 - c_a)
-
-
 def interaction(score):
     """CoMAS: what one discussion pays its (solver, evaluator, scorer). `score` is 1, 2, 3 or None: it cannot be read.
 
@@ -76,7 +69,7 @@ class Ballots:
     answers: list
 
     @functools.cached_property
-    def votes(self):
+    def majorities(self):
         """The majority of each prompt (P items, None where there is none), counted once however many ask for it."""
         return [majority(group) for group in self.answers]
 
@@ -86,12 +79,12 @@ class Ballots:
 
 def peer_vote(n, ballots, truths):
     """Co-RL: the majority answer of the peer, agent n-1 on the directed ring (agent 0 is graded by the last one)."""
-    return ballots[n - 1].votes
+    return ballots[n - 1].majorities
 
 
 def self_vote(n, ballots, truths):
     """TTRL: the majority answer of the agent's own rollouts. Co-rewarding-II: of its teacher's, whose ballots these are."""
-    return ballots[n].votes
+    return ballots[n].majorities
 
 
 def other_form_vote(n, ballots, truths):
@@ -100,13 +93,16 @@ def other_form_vote(n, ballots, truths):
     Zhang et al. 2025, "Co-rewarding", Section 3. Their published settings: 8 rollouts of each form, KL weight 0.001,
     learning rate 3e-6.
     """
-    votes = ballots[n].votes
-    half = len(votes) // 2
-    return votes[half:] + votes[:half]
+    majorities = ballots[n].majorities
+    half = len(majorities) // 2
+    return majorities[half:] + majorities[:half]
 
 
 def pooled_vote(n, ballots, truths):
-    """The matched-budget ensemble: the majority answer over the rollouts of all agents, the agent's own included."""
+    """The majority answer over the rollouts of all agents, the agent's own included.
+
+    As a reward, ours; the paper pools rollouts only to evaluate (its ensemble at a matched budget).
+    """
     groups_of_prompt = zip(*(member.answers for member in ballots), strict=True)
     return [majority(answer for group in groups for answer in group) for groups in groups_of_prompt]
 
@@ -116,30 +112,30 @@ def ground_truth(n, ballots, truths):
     return truths
 
 
-# --- Direct rewards: (n, cohort, truths) -> P lists of K, or a tensor [P,K]. ---
+# --- Direct rewards: (n, written, truths) -> P lists of K, or a tensor [P,K]. ---
 
 
-def semantic_cluster(n, cohort, truths):
+def semantic_cluster(n, written, truths):
     """EMPO: the share of the group's K rollouts that give the same answer as this one; a missing answer earns 0."""
-    return [[sum(agreement(group, answer)) / len(group) for answer in group] for group in cohort[n].answers]
+    return [[sum(agreement(group, answer)) / len(group) for answer in group] for group in written[n].answers]
 
 
-def negative_entropy(n, cohort, truths):
+def negative_entropy(n, written, truths):
     """RENT: minus the mean token entropy, so that a confident completion earns more."""
-    return -cohort[n].entropy
+    return -written[n].entropy
 
 
-def self_certainty(n, cohort, truths):
+def self_certainty(n, written, truths):
     """Intuitor: mean over the tokens of KL(uniform || p) = logsumexp(logits) - mean_V(logits) - log V.
 
-    The last term is a constant, which the group's mean takes away.
+    The last term is left out: it is a constant, which the group's mean would take away.
     """
-    return cohort[n].certainty
+    return written[n].certainty
 
 
-def judged_score(n, cohort, truths):
-    """CoMAS, the solver's part: (s - 1) / 2 where another agent gave the solution the score s."""
-    return [[interaction(score)[0] for score in group] for group in cohort[n].scores]
+def judged_score(n, written, truths):
+    """CoMAS, the solver's part: (s - 1) / 2 where the solution was given the score s, 0 where that cannot be read."""
+    return [[interaction(score)[0] for score in group] for group in written[n].scores]
 
 
 @dataclass(frozen=True)
@@ -156,26 +152,31 @@ class Method:
     min_agents: int = 1
 
     @property
-    def votes(self):
+    def by_vote(self):
         """Whether the label is a vote, so that --votes means something."""
         return self.label is not None and not self.needs_labels
 
-    @property
-    def cost(self):
-        """Texts that are written for each question and rollout: both forms; teacher and agent; solve, evaluate, score."""
-        return 3 if self.needs_chat else 2 if self.needs_rephrased or self.needs_teacher else 1
+    def voters(self, k, votes=None):
+        """How many rollouts of a prompt vote for its label: `votes` (--votes) where it is given and means something, else k."""
+        return votes if votes and self.by_vote else k
+
+    def texts(self, k, votes=None):
+        """How many texts each agent writes for one question, k of which are trained on: the budget of --compare."""
+        if self.needs_chat:
+            return 3 * k  # solutions, evaluations, scores
+        if self.needs_teacher:
+            return k + self.voters(k, votes)
+        return self.voters(k, votes) * (2 if self.needs_rephrased else 1)  # both forms of the question
 
     def labels(self, n, ballots, truths):
         """The label that agent n is trained towards, per prompt: P items, None where there is none."""
         return self.label(n, ballots, truths) if self.label else [None] * len(truths)
 
-    def __call__(self, n, cohort, truths, labels=None):
-        """Rewards [P,K] float32 of agent n's rollouts. Without `labels`, the rollouts themselves vote for them."""
+    def __call__(self, n, written, truths, labels):
+        """Rewards [P,K] float32 of agent n's rollouts; `labels` are those of `self.labels`."""
         if self.direct:
-            return torch.as_tensor(self.direct(n, cohort, truths), dtype=torch.float32)  # [P,K]
-        if labels is None:
-            labels = self.labels(n, [Ballots(member.answers) for member in cohort], truths)
-        rewards = [agreement(group, label) for group, label in zip(cohort[n].answers, labels, strict=True)]
+            return torch.as_tensor(self.direct(n, written, truths), dtype=torch.float32)  # [P,K]
+        rewards = [agreement(group, label) for group, label in zip(written[n].answers, labels, strict=True)]
         return torch.tensor(rewards, dtype=torch.float32)  # [P,K]
 
 
@@ -198,6 +199,9 @@ REWARDS = {
     "rent": Method("minus the mean token entropy", direct=negative_entropy),
     "intuitor": Method("mean KL(uniform || p) over the tokens", direct=self_certainty),
     "comas": Method(
-        "(score - 1) / 2 by another agent's judgement", direct=judged_score, needs_chat=True, min_agents=2
+        "(s - 1) / 2: one agent looks for mistakes in the solution, another scores it s = 1, 2 or 3",
+        direct=judged_score,
+        needs_chat=True,
+        min_agents=2,
     ),
 }

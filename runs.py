@@ -1,4 +1,4 @@
-"""A run on disk: its folder, its metrics, its checkpoints.
+"""A run on disk: its folder, its metrics, its checkpoints; and what all commands do alike.
 
     runs/<name>/config.json            the options
     runs/<name>/metrics.jsonl          one line a step
@@ -11,8 +11,10 @@ random is carried along: each step seeds its own generators from (seed, step, ag
 run would have drawn.
 """
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -26,18 +28,24 @@ import torch
 from safetensors import SafetensorError
 from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as hf_logging
 
 import lora
-from rollout import Agent
-from tasks import Problem, UserError, encode
+import tinyworld
+from rollout import Agent, fits
+from tasks import Problem, UserError, encode, train_and_test
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
 # numbers each time, so that a difference between two is the policy's.
-SAMPLING, ORDER, EVALUATION, TEACHING, JUDGING = range(5)
+SAMPLING, ORDER, EVALUATION, TEACHING, JUDGING, REPHRASING = range(6)
 
 
 def generator(*key: int) -> torch.Generator:
-    """A CPU generator that depends on all of `key` (seed, purpose, step, agent) and on nothing else."""
+    """A CPU generator that depends on all of `key` (seed, purpose, step, agent) and on nothing else.
+
+    Two things would give two keys the same numbers: zeros at the end of a key of up to four are not told from nothing there,
+    so all keys of one purpose must be equally long; and a number of 2**32 or more counts as two, so such seeds are refused.
+    """
     state = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
     return torch.Generator().manual_seed(state >> 1)
 
@@ -263,11 +271,16 @@ def load_agent(agent: Agent, place: Path) -> None:
         agent.optimizer.load_state_dict(state)
 
 
-def restore(run: Path, agents: Sequence[Agent]) -> int:
-    """Put the newest whole checkpoint into `agents`, cut metrics.jsonl back to it, and return its step."""
+def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
+    """Put the newest whole checkpoint into `agents`, cut metrics.jsonl back to it, and return its step.
+
+    Refused, with nothing changed, where the run is to end (`total`) before that step.
+    """
     folder, manifest = newest_whole(run)
     if folder is None:
         raise UserError(f"{run} holds no whole checkpoint to resume from")
+    if total < manifest["step"]:
+        raise UserError(f"--steps {total} is less than what is done: {folder} is at step {manifest['step']}")
     for other in [*checkpoints(run), *run.glob(".checkpoint-*.tmp")]:
         if other.name > folder.name or other.suffix == ".tmp":
             shutil.rmtree(other)  # cut off or damaged: it must not count among the last two
@@ -287,6 +300,13 @@ def restore(run: Path, agents: Sequence[Agent]) -> int:
 # ---------------------------------------------------------------- what a run reads, its steps, and how it is stopped
 
 
+def read_data(source: str, most: int, seed: int, topics: Sequence[str] | None = None) -> tuple[list[Problem], list[Problem]]:
+    """(to train on, held out), `most` of these at most. The tiny world makes its problems as it goes: none here to train on."""
+    if source == "tiny":
+        return [], tinyworld.probes(topics, max(1, most // len(tinyworld.select(topics))))
+    return train_and_test(source, most, seed)
+
+
 def positions(total: int, batch: int, step: int, seed: int) -> list[int]:
     """Which problems step `step` (from 1) reads: `batch` places further in an endless row of shuffled passes."""
     places = range((step - 1) * batch, step * batch)
@@ -297,15 +317,7 @@ def positions(total: int, batch: int, step: int, seed: int) -> list[int]:
 
 def fitting(problems: Sequence[Problem], agents: Sequence[Agent], max_new_tokens: int) -> list[Problem]:
     """Leave out, and count aloud, the problems whose prompt does not fit a model's context."""
-
-    def fits(problem: Problem) -> bool:
-        for agent in agents:
-            limit = getattr(agent.model.config.get_text_config(), "max_position_embeddings", None)
-            if limit and len(encode(agent.prompt(problem), agent.tokenizer)) + max_new_tokens > limit:
-                return False
-        return True
-
-    kept = [p for p in problems if fits(p)]
+    kept = [p for p in problems if all(fits(agent, agent.prompt(p), max_new_tokens) for agent in agents)]
     if problems and not kept:
         raise UserError(
             f"no problem fits the context of every model with {max_new_tokens} new tokens: lower --max-new-tokens"
@@ -376,3 +388,39 @@ class Stop:
 
     def __exit__(self, *_):
         signal.signal(signal.SIGINT, self.before)
+
+
+# ---------------------------------------------------------------- a command
+
+
+@contextlib.contextmanager
+def out_of_memory(advice: str):
+    """Within it, a GPU that is full ends the command with one line, which says what lowers the need."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        tried = re.search(r"Tried to allocate [\d.]+ [KMGT]iB", str(error))
+        raise UserError(f"out of memory{f' ({tried.group().lower()})' if tried else ''}; {advice}") from None
+
+
+def command(name: str, act: Callable[[], int], left: str, lower: str) -> int:
+    """The exit code of `act()`. A user's mistake, or what the machine refuses, is one line on stderr and exit code 2.
+
+    `left` says what is left when it ends early, `lower` which options lower the need for memory.
+    """
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()  # loading has its own bars, which would break ours
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # without a network it would tell of every retry
+    try:
+        with out_of_memory(f"lower {lower}"):
+            return act()
+    except (UserError, lora.LoraError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+    except FloatingPointError as error:
+        print(f"{name}: {error}: the model's weights or --temperature are at fault", file=sys.stderr)
+    except OSError as error:
+        print(f"{name}: {error}; {left}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(f"\nstopped at once; {left}", file=sys.stderr)
+        return 130
+    return 2

@@ -33,27 +33,28 @@ def train_step(
     method = REWARDS[o.method]
     problems = both_forms(problems) if method.needs_rephrased else problems
     truths = [p.answer for p in problems]
-    votes = (o.votes if method.votes else None) or o.k
-    written = write(agents, problems, o.k if teachers else votes, runs.SAMPLING, step, o)
-    taught = write(teachers, problems, votes, runs.TEACHING, step, o)
-    trained = [first(rollouts, o.k) for rollouts in written]  # [P,K] of each agent
+    voters = method.voters(o.k, o.votes)  # V, how many rollouts of a prompt vote for its label
+    written = write(agents, problems, o.k if teachers else voters, runs.SAMPLING, step, o)
+    teacher_wrote = write(teachers, problems, voters, runs.TEACHING, step, o)
+    trained = [first_k(rollouts, o.k) for rollouts in written]  # [P,K] of each agent
     judged = discuss(agents, trained, problems, step, o) if method.needs_chat else []
     sampled = time.perf_counter()
     own = [Ballots(rollouts.answers) for rollouts in written]
-    ballots = [Ballots(rollouts.answers) for rollouts in taught] or own
+    ballots = [Ballots(rollouts.answers) for rollouts in teacher_wrote] or own
     line = {"step": step, "agreement": agreement_on_ring(own), "agents": {}}
     for n, agent in enumerate(agents):
         labels = method.labels(n, ballots, truths)
         rewards = method(n, judged or trained, truths, labels)  # [P,K]
         began = time.perf_counter()
         learned = learn(agent, trained[n], rewards, judged[n] if judged else None, o)
-        line["agents"][agent.name] = (
-            describe(trained[n], rewards, labels, truths)
-            | learned
-            | (describe_judging(judged[n]) if judged else {})
-            | {"tokens": tokens([written[n], *taught[n : n + 1]], judged[n : n + 1])}
-            | {"sample_seconds": (sampled - start) / len(agents), "learn_seconds": time.perf_counter() - began}
-        )
+        learn_seconds = time.perf_counter() - began
+        figures = describe(trained[n], rewards, labels, truths)
+        figures.update(learned)
+        if judged:
+            figures.update(describe_judging(judged[n]))
+        figures["tokens"] = tokens([written[n], *teacher_wrote[n : n + 1]], judged[n : n + 1])
+        figures.update(sample_seconds=(sampled - start) / len(agents), learn_seconds=learn_seconds)
+        line["agents"][agent.name] = figures
     for teacher, agent in zip(teachers, agents, strict=False):  # most methods have no teachers
         follow(teacher, agent, alpha(step, o.steps))
     return line
@@ -73,7 +74,7 @@ def write(
     return sample_cohort(agents, prompts, k, o.max_new_tokens, o.temperature, generators)
 
 
-def first(rollouts: Rollouts, k: int) -> Rollouts:
+def first_k(rollouts: Rollouts, k: int) -> Rollouts:
     """The first k rollouts of each prompt. All are drawn alike, so any k chosen without a look at them would do."""
     if rollouts.mask.shape[1] == k:
         return rollouts
@@ -105,7 +106,8 @@ def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, judged: Judged | No
                 (judged.scorings, group_advantages(judged.scorer_rewards, o.scale)),
             ]
         )
-    # Co-rewarding-I's loss is the sum over the two forms: twice the mean over its 2P groups.
+    # Co-rewarding-I's loss is the sum over the two forms: twice the mean over its 2P groups, so advantages and beta are both
+    # doubled. AdamW divides the factor 2 out again; it shows where the gradient is clipped and in the logged loss.
     forms = 2 if REWARDS[o.method].needs_rephrased else 1
     return update(
         agent,
@@ -166,7 +168,7 @@ def agreement_on_ring(ballots: Sequence[Ballots]) -> float | None:
     if len(ballots) < 2:
         return None
     ring = range(len(ballots))
-    pairs = [same_answer(*pair) for n in ring for pair in zip(ballots[n].votes, ballots[n - 1].votes, strict=True)]
+    pairs = [same_answer(*pair) for n in ring for pair in zip(ballots[n].majorities, ballots[n - 1].majorities, strict=True)]
     return sum(pairs) / len(pairs)
 
 

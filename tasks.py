@@ -18,6 +18,7 @@ import re
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,6 +175,22 @@ def read_file(path: Path) -> list[Problem]:
     return problems
 
 
+# ---------------------------------------------------------------- What a source means for its readers
+
+
+def answer_style(source: str) -> str:
+    """How answers to these problems are read unless --answer says otherwise: "number" or "boxed"."""
+    return "number" if source in ("tiny", "sums", "gsm8k") else "boxed"
+
+
+def need_rephrased(problems: Sequence[Problem], source: str, who: str) -> list[Problem]:
+    """The problems that have a rephrased form. UserError if none has: `who` (an option, a method) reads it."""
+    found = [problem for problem in problems if problem.rephrased]
+    if not found:
+        raise UserError(f"{who}: {source} holds no rephrased question; python tasks.py rephrase writes them")
+    return found
+
+
 # ---------------------------------------------------------------- Named sources
 
 
@@ -307,6 +324,19 @@ def hold_out(problems: list[Problem], size: float, seed: int = 0) -> tuple[list[
     if not train:
         raise UserError("nothing is left to train on: every problem repeats a question held out for the test")
     return train, test
+
+
+def train_and_test(source: str, most: int, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """(to train on, held out); at most `most` are held out, and of a file at most a fifth.
+
+    The sums are all there is, so they are trained on and evaluated on: the paper's test-time setting.
+    """
+    if source == "gsm8k" or source.startswith("hub:"):
+        return load_problems(source, "train"), load_problems(source, "test", most)
+    problems = load_problems(source)
+    if source == "sums":
+        return problems, problems
+    return hold_out(problems, min(most, max(1, len(problems) // 5)), seed)
 
 
 # ---------------------------------------------------------------- From a question to a prompt

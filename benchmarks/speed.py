@@ -30,7 +30,7 @@ from transformers.utils import logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import lora
-import report
+import memory
 import rollout
 import runs
 from grpo import group_advantages, update
@@ -262,8 +262,7 @@ def one_size(o) -> None:
     model = AutoModelForCausalLM.from_config(SHAPES[o.shape](), dtype=torch.float32).to(device).eval()
     agent = Agent("A", model, SimpleNamespace(eos_token_id=151645, decode=lambda *_, **__: ""))
     agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6)
-    options = SimpleNamespace(prompts=4, k=4, max_new_tokens=o.longest, micro_batch=o.micro_batch)
-    estimate = report.memory([agent], options).splitlines()[0]
+    estimate = memory.estimate([agent], memory.AtATime(16, 0, 64, 4 * min(4, o.micro_batch), o.longest))
     before = peak(device)
     start = time.perf_counter()
     ids = torch.randint(0, 150_000, (4, 64)).tolist()

@@ -1,5 +1,6 @@
 """The command from end to end: what it writes, that runs repeat and resume bit by bit, and that mistakes cost one line."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -14,9 +15,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cohort
+import comparison
+import memory
+import report
 import runs
 import step
 import tinyworld
+from rewards import Ballots
 from rollout import Agent, sample, sample_cohort
 from tasks import UserError
 
@@ -142,8 +147,10 @@ def test_the_ring_is_directed():
         def __init__(self, *answers):
             self.answers = [list(answers)]
 
-    cohort_ = [Said("1", "1", "2"), Said("2", "2", "1"), Said("3", "3", "1")]
-    assert [cohort.REWARDS["corl"](n, cohort_, [None]).tolist() for n in range(3)] == [[[0, 0, 0]], [[0, 0, 1]], [[0, 0, 0]]]
+    written = [Said("1", "1", "2"), Said("2", "2", "1"), Said("3", "3", "1")]
+    ballots, corl = [Ballots(said.answers) for said in written], cohort.REWARDS["corl"]
+    paid = [corl(n, written, [None], corl.labels(n, ballots, [None])).tolist() for n in range(3)]
+    assert paid == [[[0, 0, 0]], [[0, 0, 1]], [[0, 0, 0]]]
 
 
 @pytest.mark.parametrize("method", list(cohort.REWARDS))
@@ -231,6 +238,113 @@ def test_a_teacher_is_resumed_bit_for_bit(tmp_path, options, model_folder, data_
     assert runs.newest(cut).name == "checkpoint-000001"
     assert cohort.main(["--resume", str(cut), "--steps", "5"]) == 2
     assert "--steps was 2" in capsys.readouterr().err
+
+
+def test_resume_to_before_the_checkpoint_is_refused(tmp_path, capsys):
+    """--steps below what is done would write its wish into config.json and leave the run as it is."""
+    assert go(tmp_path, "--name", "x") == 0
+    folder = tmp_path / "runs" / "x"
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert cohort.main(["--resume", str(folder), "--steps", "1"]) == 2
+    assert "--steps 1 is less than what is done" in capsys.readouterr().err
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_what_both_forms_need_is_filtered_for_all(tmp_path, model_folder, capsys):
+    """A file of `tasks.py rephrase` in which some rewrites failed: the rest is trained on, by every method, also when resumed."""
+    path = tmp_path / "some.jsonl"
+    records = [{"question": f"w{i} w{i + 1}", "answer": str(i)} for i in range(3, 15)]
+    for record in records[:9]:
+        record["rephrased"] = "w9 " + record["question"]
+    path.write_text("\n".join(map(json.dumps, records)))
+    real = ["--models", *[str(model_folder)] * 2, "--data", str(path), "--answer", "number", "--eval-every", "0"]
+    assert go(tmp_path, *real, "--compare", "intuitor", "corewarding1", "--save-every", "1", "--name", "x") == 0
+    told = capsys.readouterr()
+    assert told.err.count("problems to train on: corewarding1 needs a rephrased form") == 1
+    assert told.out.count("memory: about") == 2
+    whole, cut = tmp_path / "runs" / "x" / "intuitor-seed0", tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    shutil.rmtree(cut / "checkpoint-000002")
+    assert cohort.main(["--resume", str(cut)]) == 0
+    assert lines(whole) == lines(cut) and same(weights(whole), weights(cut))
+    o = cohort.parse([*real, "--method", "corewarding1"], "")
+    assert all(p.rephrased for p in cohort.read_data(o)[0])
+
+
+def test_a_full_gpu_costs_one_line(tmp_path, monkeypatch, capsys):
+    """The options that lower the need, and what each part takes: the user knows what to try."""
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has ...")
+
+    monkeypatch.setattr(cohort, "train_step", full)
+    assert go(tmp_path) == 2
+    told = capsys.readouterr().err.replace("\r", "\n").splitlines()[-1]
+    assert told.startswith("cohort.py: out of memory (tried to allocate 2.32 gib); by the estimate, sampling takes 0.")
+    assert "--prompts, --k" in told and "--micro-batch" in told and "--dtype" in told
+    monkeypatch.setattr(cohort, "make_cohort", full)
+    assert go(tmp_path) == 2 and "lower --prompts, --k" in capsys.readouterr().err
+
+
+def test_memory_by_hand():
+    """votes, both forms and a judge's prompts are held too; agents of one base write in one pass."""
+    agents = [Agent(name, tiny.model("qwen3"), tiny.tokenizer()) for name in "AB"]
+    for agent in agents:
+        agent.optimizer = torch.optim.AdamW(agent.parameters())
+
+    def need(*more, of=agents):
+        arguments = ["--prompts", "8", "--k", "4", "--max-new-tokens", "16", "--eval-problems", "2", "--eval-k", "2", *more]
+        return memory.estimate(of, memory.at_a_time(cohort.parse(arguments, "")))
+
+    plain = need()
+    numbers = sum(p.numel() for p in agents[0].model.parameters())
+    assert plain.weights == 2 * 4 * numbers and plain.optimizer == 3 * plain.weights
+    # 32 rollouts of 256 + 16 tokens: a key and a value of 2 heads of 8 in 2 layers; 64 logits, three times.
+    assert plain.cache == 32 * 272 * 64 * 4 and plain.drawing == 32 * 3 * 4 * 64
+    assert plain.learning == 8 * 4 * 16 * 26 * 64
+    assert need("--votes", "12").cache == 3 * plain.cache and need("--votes", "12", "--method", "gt").cache == plain.cache
+    assert need("--method", "corewarding1").cache == 2 * plain.cache
+    assert need("--method", "comas").cache == 32 * (272 + 256 + 2 * 16) * 64 * 4
+    shared = [agents[0], dataclasses.replace(agents[0], name="B")]
+    assert need(of=shared).cache == 2 * plain.cache and need(of=shared).weights == plain.weights / 2
+    assert "lower --prompts, --votes" in str(need("--votes", "12"))
+    assert "lower --max-new-tokens (evaluations hold 256" in str(need("--eval-problems", "99", "--eval-k", "9"))
+
+
+def test_a_stopped_run_says_which_evaluation_it_shows(tmp_path, capsys):
+    """After Ctrl-C the last evaluation is older than the last step; "after" must not pass for the end."""
+    assert go(tmp_path, "--steps", "3", "--eval-every", "2", "--name", "x", "--save-every", "-1") == 0
+    folder = tmp_path / "runs" / "x"
+    assert "was not evaluated there" not in capsys.readouterr().out
+    record = runs.read_lines(folder / "metrics.jsonl")
+    record[-1].pop("eval")
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
+    report.finish(folder)
+    assert "after: at step 2; the run stopped at step 3" in capsys.readouterr().out
+
+
+def test_what_counts_as_collapse():
+    """More than half cut off and more than before; or texts a quarter as long, or four times; not what is merely sure."""
+    began = {"length": 20.0, "truncated": 0.1, "entropy": 0.5, "reward_std": 0.3}
+    for change, collapsed in (
+        ({}, False),
+        ({"truncated": 0.5}, False),
+        ({"truncated": 0.51}, True),
+        ({"length": 5.0}, False),
+        ({"length": 4.9}, True),
+        ({"length": 80.1}, True),
+        ({"entropy": 0.0, "reward_std": 0.0}, False),
+    ):
+        assert comparison.degenerate(began, began | change) is collapsed, change
+    assert not comparison.degenerate(began | {"truncated": 0.9}, began | {"truncated": 0.8})  # base models begin so
+
+
+def test_the_pooled_vote_has_a_forecast():
+    """dynamics.py knows where it goes for two agents, and for no more."""
+    config = {"method": "pooled", "data": "tiny", "k": 8, "scale": True}
+    start = report.np.array([[0.9, 0.3], [0.5, 0.3]])
+    assert report.forecasts(config, start) == ["right", "wrong"]
+    assert report.forecasts(config, report.np.array([[0.9, 0.3, 0.5]])) == [""]
 
 
 def test_same_seed_same_run_and_another_seed_another(tmp_path):
@@ -335,16 +449,34 @@ def test_compare_starts_every_method_alike(tmp_path, capsys):
         starts = [lines(folder / f"{method}-seed{seed}")[0] for method in ("corl", "ttrl", "gt")]
         assert starts[0] == starts[1] == starts[2]
     table = capsys.readouterr().out
-    assert all(method in table for method in ("corl", "ttrl", "gt")) and "95 % interval" in table
+    assert all(table.count(f"\n{method} ") == 2 for method in ("corl", "ttrl", "gt")) and "95 % interval" in table
+    assert "reward std" in table and "* collapse" in table
 
 
-def test_compare_at_one_budget(tmp_path):
-    """A method that writes twice as much for each question would win by it: it gets half the questions, rounded up."""
-    assert go(tmp_path, "--compare", "ttrl", "corewarding1", "corewarding2", "--steps", "1", "--name", "x") == 0
-    places = [tmp_path / "runs" / "x" / f"{name}-seed0" for name in ("ttrl", "corewarding1", "corewarding2")]
-    assert [runs.read_json(place / "config.json")["prompts"] for place in places] == [3, 2, 2]
+def test_compare_at_one_budget(tmp_path, capsys):
+    """A method that writes more for each question would win by it: it gets fewer questions, and what is left over is said.
+
+    3 questions x K = 4 are 12 texts. With 8 votes TTRL writes 8 for a question, a teacher and its agent 12, ground truth 4.
+    """
+    methods = ("gt", "ttrl", "corewarding2")
+    assert go(tmp_path, "--compare", *methods, "--votes", "8", "--steps", "1", "--name", "x") == 0
+    places = [tmp_path / "runs" / "x" / f"{name}-seed0" for name in methods]
+    configs = [runs.read_json(place / "config.json") for place in places]
+    assert [(c["prompts"], c["votes"]) for c in configs] == [(3, None), (2, 8), (1, 8)]
     starts = [lines(place)[0] for place in places]
     assert starts[0] == starts[1] == starts[2]
+    told = capsys.readouterr().out
+    assert "ttrl writes 16 texts in a step (8 for each of 2 questions), +33% beside the 12" in told
+    assert told.count("beside the 12") == 1
+
+
+def test_plain_methods_keep_their_questions():
+    """The numbers of the README: as many questions as --prompts says, whatever else is compared."""
+    o = cohort.parse(["--prompts", "24", "--k", "8"], "")
+    shares = {name: cohort.matched(o, name) for name in cohort.REWARDS}
+    assert shares == dict.fromkeys(cohort.REWARDS, (24, "")) | {
+        "corewarding1": (12, ""), "corewarding2": (12, ""), "comas": (8, "")
+    }
 
 
 def test_help_shows_each_option_once(capsys):
@@ -433,6 +565,11 @@ BAD = {
     "more agents than models": ["--data", "FILE", "--models", "MODEL", "MODEL", "--agents", "3"],
     "fewer votes than rollouts": ["--votes", "7"],
     "votes where none are taken": ["--votes", "16", "--method", "gt"],
+    "votes where none of several are taken": ["--votes", "16", "--compare", "gt", "rent"],
+    "a seed that is another one": ["--seed", str(2**32)],
+    "layers of no adapter": ["--lora-targets", "q_proj", "--data", "FILE", "--models", "MODEL", "MODEL"],
+    "a judge that is cut short": ["--data", "FILE", "--models", "MODEL", "MODEL", "--method", "comas", "--stop", "w3"],
+    "rephrase what was not": ["--data", "FILE", "--models", "MODEL", "MODEL", "--rephrase", "B"],
     "no rephrased form": ["--data", "FILE", "--models", "MODEL", "MODEL", "--method", "corewarding1"],
     "both forms, and one": ["--method", "corewarding1", "--rephrase", "B"],
     "judges in the tiny world": ["--method", "comas"],

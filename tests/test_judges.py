@@ -7,6 +7,7 @@ import tiny
 import torch
 
 import judges
+import rollout
 from grpo import token_logprobs
 from judges import draw_judges, join, judge, need_chat, pay, read_score
 from rollout import Agent, sample
@@ -53,6 +54,7 @@ def test_pay_by_hand():
 def test_everybody_reads_and_pays_the_right_text(monkeypatch):
     """3 agents, 2 questions, K = 2: each evaluation must be shown with its own solution, and its score go back to both."""
     tokenizer = SimpleNamespace(plain_prompt=True)
+    monkeypatch.setattr(judges, "fits", lambda *_: True)
     agents = [SimpleNamespace(name=name, tokenizer=tokenizer, thinking=False) for name in "ABC"]
     solutions = [[[f"<{n}{p}{k}>" for k in (0, 1)] for p in (0, 1)] for n in range(3)]
     cohort = [SimpleNamespace(texts=texts) for texts in solutions]
@@ -89,6 +91,20 @@ def test_everybody_reads_and_pays_the_right_text(monkeypatch):
         assert found[n].scores[p][k] == score
         assert found[evaluator].evaluator_rewards[p, k] == (0 if score is None else 1 - (score - 1) / 2)
         assert found[scorer].scorer_rewards[p, k] == (-1 if score is None else 0)
+
+
+def test_what_does_not_fit_loses_its_middle():
+    """Another model's text can need more tokens here: it must end neither the run nor without the answer at its end."""
+    agent = Agent("A", tiny.model("qwen3"), tiny.tokenizer())  # a context of 128, a token a word
+    words = [f"w{3 + i % 60}" for i in range(90)]
+    short = judges.ask(agent, judges.EVALUATE, "w3", 20, solution=" ".join(words[:20]))
+    assert " ".join(words[:20]) in short and "[...]" not in short
+    for form, more in ((judges.EVALUATE, {}), (judges.SCORE, {"evaluation": " ".join(words)})):
+        prompt = judges.ask(agent, form, "w3", 20, solution=" ".join(words), **more)
+        assert rollout.fits(agent, prompt, 20)
+        if not more:
+            assert "w3 w4 w5" in prompt and f" {words[-2]} {words[-1]}" in prompt and "[...]" in prompt
+    assert judges.without_middle("abcdefgh", 0.5) == "ab [...] gh" and judges.without_middle("abcd", 0) == " [...] "
 
 
 def test_joined_rollouts_are_scored_as_before():

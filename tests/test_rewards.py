@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from answers import extract_answer, same_answer
-from rewards import REWARDS, Ballots, Method, agreement, conversion, interaction, majority
+from rewards import REWARDS, Ballots, Method, agreement, interaction, majority
 
 HALF = ["1/2", r"\frac12", "0.5"]
 
@@ -21,6 +21,11 @@ def labels_of(name, cohort, truths):
     """The labels of every agent, where each agent's own rollouts vote."""
     ballots = [Ballots(member.answers) for member in cohort]
     return [REWARDS[name].labels(n, ballots, truths) for n in range(len(cohort))]
+
+
+def paid(name, n, cohort, truths):
+    """The rewards of agent n, where each agent's own rollouts vote."""
+    return REWARDS[name](n, cohort, truths, labels_of(name, cohort, truths)[n])
 
 
 @pytest.mark.parametrize(
@@ -55,12 +60,6 @@ def test_from_completions():
     assert majority(answers) == "7" and agreement(answers, "7") == [0, 0, 0, 0, 1, 1]
 
 
-def test_conversion_table():
-    """2 c(b) + c(b)(1 - c(a)): nothing for a wrong answer, whatever the draft was."""
-    assert [conversion(b, a) for b, a in ((0, 0), (0, 1), (1, 1), (1, 0))] == [0, 0, 2, 3]
-    assert conversion(True, False) == 3
-
-
 def test_peer_self_and_pooled_labels():
     """Agent n is graded by n-1 (agent 0 by the last); by itself; by all. Two prompts, so that P and K cannot swap."""
     cohort = cohort_of(
@@ -77,19 +76,19 @@ def test_peer_self_and_pooled_labels():
     }
     for name, labels in expected.items():
         assert labels_of(name, cohort, truths) == labels, name
-    assert REWARDS["corl"](0, cohort, truths).tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert REWARDS["corl"](1, cohort, truths).tolist() == [[0, 0, 1], [0, 0, 0]]
-    assert REWARDS["corl"](2, cohort, truths).tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert REWARDS["ttrl"](0, cohort, truths).tolist() == [[1, 1, 0], [1, 1, 0]]
-    assert REWARDS["pooled"](2, cohort, truths).tolist() == [[1, 0, 0], [0, 0, 0]]
-    assert REWARDS["gt"](2, cohort, truths).tolist() == [[0, 0, 0], [1, 0, 0]]
+    assert paid("corl", 0, cohort, truths).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert paid("corl", 1, cohort, truths).tolist() == [[0, 0, 1], [0, 0, 0]]
+    assert paid("corl", 2, cohort, truths).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert paid("ttrl", 0, cohort, truths).tolist() == [[1, 1, 0], [1, 1, 0]]
+    assert paid("pooled", 2, cohort, truths).tolist() == [[1, 0, 0], [0, 0, 0]]
+    assert paid("gt", 2, cohort, truths).tolist() == [[0, 0, 0], [1, 0, 0]]
 
 
 def test_two_agents_teach_each_other():
     """With two agents each is the other's peer; an agent's own vote must not enter."""
     cohort = cohort_of([["A", "A", "B"]], [["B", "B", "A"]])
-    assert REWARDS["corl"](0, cohort, [None]).tolist() == [[0, 0, 1]]
-    assert REWARDS["corl"](1, cohort, [None]).tolist() == [[0, 0, 1]]
+    assert paid("corl", 0, cohort, [None]).tolist() == [[0, 0, 1]]
+    assert paid("corl", 1, cohort, [None]).tolist() == [[0, 0, 1]]
 
 
 def test_each_form_is_labelled_by_the_other():
@@ -97,7 +96,7 @@ def test_each_form_is_labelled_by_the_other():
     forms = [["7", "7", "8"], ["1", "2", "2"], ["8", "8", "7"], ["2", None, "2"]]  # questions 1 and 2, then rephrased
     cohort = cohort_of(forms)
     assert labels_of("corewarding1", cohort, [None] * 4) == [["8", "2", "7", "2"]]
-    rewards = REWARDS["corewarding1"](0, cohort, [None] * 4)
+    rewards = paid("corewarding1", 0, cohort, [None] * 4)
     assert rewards.tolist() == [[0, 0, 1], [0, 1, 1], [0, 0, 1], [1, 0, 1]]
 
 
@@ -124,13 +123,13 @@ def test_what_a_discussion_pays():
     """CoMAS: solver (s-1)/2, evaluator the rest to 1, and an unreadable score costs its scorer 1 and pays nobody."""
     assert [interaction(s) for s in (1, 2, 3, None)] == [(0, 1, 0), (0.5, 0.5, 0), (1, 0, 0), (0, 0, -1)]
     cohort = cohort_of([["a", "b", "c", "d"]], scores=[[1, 2, 3, None]])
-    assert REWARDS["comas"](0, cohort, [None]).tolist() == [[0, 0.5, 1, 0]]
+    assert paid("comas", 0, cohort, [None]).tolist() == [[0, 0.5, 1, 0]]
 
 
 def test_empo_share():
     """2 of 5 agree -> .4; spellings agree; a missing answer earns nothing but counts in the group's size."""
     cohort = cohort_of([["0.5", r"\frac12", "3", None, None], [None] * 5])
-    rewards = REWARDS["empo"](0, cohort, [None, None])
+    rewards = paid("empo", 0, cohort, [None, None])
     assert torch.allclose(rewards, torch.tensor([[0.4, 0.4, 0.2, 0, 0], [0.0] * 5]))
 
 
@@ -138,8 +137,8 @@ def test_confidence_rewards():
     """RENT pays low entropy, Intuitor high certainty; neither looks at the answers."""
     entropy, certainty = torch.tensor([[0.5, 2.0]]), torch.tensor([[3.0, 1.0]])
     cohort = cohort_of([[None, "1"]], entropy=entropy, certainty=certainty)
-    assert torch.equal(REWARDS["rent"](0, cohort, [None]), -entropy)
-    assert torch.equal(REWARDS["intuitor"](0, cohort, [None]), certainty)
+    assert torch.equal(paid("rent", 0, cohort, [None]), -entropy)
+    assert torch.equal(paid("intuitor", 0, cohort, [None]), certainty)
 
 
 @pytest.mark.parametrize("name", REWARDS)
@@ -152,7 +151,7 @@ def test_every_method(name):
     cohort = cohort_of(rollouts, rollouts[::-1], entropy=torch.rand(shape), certainty=torch.rand(shape), scores=scores)
     truths = ["2", None, "4", "1"]
     method = REWARDS[name]
-    rewards = method(1, cohort, truths)
+    rewards = paid(name, 1, cohort, truths)
     assert rewards.shape == shape and rewards.dtype == torch.float32 and rewards.isfinite().all()
     assert isinstance(method, Method) and method.formula and (method.label is None) != (method.direct is None)
     assert [len(labels) for labels in labels_of(name, cohort, truths)] == [4, 4]
@@ -162,15 +161,15 @@ def test_every_method(name):
         member.answers = [[group[k] for k in order] for group in member.answers]
         member.entropy, member.certainty = member.entropy[:, order], member.certainty[:, order]
         member.scores = [[group[k] for k in order] for group in member.scores]
-    assert torch.equal(method(1, cohort, truths), rewards[:, order])
+    assert torch.equal(paid(name, 1, cohort, truths), rewards[:, order])
 
 
 def test_no_label_no_reward():
     """A missing reference answer, an all-None peer or a tie pays nobody, not everybody."""
     cohort = cohort_of([["1", None]], [[None, None]])
-    assert REWARDS["gt"](0, cohort, [None]).sum() == 0
-    assert REWARDS["corl"](0, cohort, [None]).sum() == 0
-    assert REWARDS["corl"](1, cohort, [None]).sum() == 0  # agent 0 says 1, but nobody of agent 1 answers
+    assert paid("gt", 0, cohort, [None]).sum() == 0
+    assert paid("corl", 0, cohort, [None]).sum() == 0
+    assert paid("corl", 1, cohort, [None]).sum() == 0  # agent 0 says 1, but nobody of agent 1 answers
     assert labels_of("rent", cohort, [None]) == [[None], [None]]
 
 
@@ -181,9 +180,12 @@ def test_what_methods_need():
     assert {name for name, method in REWARDS.items() if method.needs_teacher} == {"corewarding2"}
     assert {name for name, method in REWARDS.items() if method.needs_chat} == {"comas"}
     assert {name for name, method in REWARDS.items() if method.min_agents > 1} == {"corl", "pooled", "comas"}
-    assert {name for name, m in REWARDS.items() if m.votes} == {"corl", "ttrl", "pooled", "corewarding1", "corewarding2"}
-    assert {name: m.cost for name, m in REWARDS.items() if m.cost > 1} == {
-        "corewarding1": 2,
-        "corewarding2": 2,
-        "comas": 3,
-    }
+    assert {name for name, m in REWARDS.items() if m.by_vote} == {"corl", "ttrl", "pooled", "corewarding1", "corewarding2"}
+
+
+def test_texts_of_a_question_by_hand():
+    """K = 8, V = 32: a vote takes V, in both forms 2 V; a teacher writes V and its agent K, judges 3 K."""
+    without = {"corewarding1": 16, "corewarding2": 16, "comas": 24}
+    assert {name: m.texts(8) for name, m in REWARDS.items()} == dict.fromkeys(REWARDS, 8) | without
+    with_votes = {"corl": 32, "ttrl": 32, "pooled": 32, "corewarding1": 64, "corewarding2": 40, "comas": 24}
+    assert {name: m.texts(8, 32) for name, m in REWARDS.items()} == dict.fromkeys(REWARDS, 8) | with_votes

@@ -26,6 +26,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from transformers.utils import logging  # noqa: F401 (for WARM_UP)
 
 import cohort
+import comparison
 import lora
 import report
 import runs
@@ -408,7 +409,7 @@ def test_what_is_refused_of_a_folder(tmp_path):
     with pytest.raises(UserError, match="cannot write"):
         runs.write_json(tmp_path / "nowhere" / "config.json", {})
     with pytest.raises(UserError, match="no whole checkpoint"):
-        runs.restore(tmp_path, [])
+        runs.restore(tmp_path, [], 1)
     with pytest.raises(UserError, match="--device meta"):
         runs.pick_device("meta")
 
@@ -438,8 +439,8 @@ def test_models_that_are_not_whole(inputs, tmp_path):
 
 def test_comparison_with_a_killed_run(inputs, tmp_path, monkeypatch, capsys):
     """The table of a comparison leaves out, aloud, a run that did not come to its end; without any it says so."""
-    for name in ("draw_training", "draw_comparison"):  # tests/test_cohort.py has the figures
-        monkeypatch.setattr(report, name, lambda folder: None)
+    for module, name in ((report, "draw_training"), (comparison, "draw_comparison")):  # tests/test_cohort.py has the figures
+        monkeypatch.setattr(module, name, lambda folder: None)
     assert cohort.main([*inputs, *SMALL, "--out", str(tmp_path), "--name", "x", "--compare", "intuitor", "rent"]) == 0
     assert "hardened wrong" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["report.py", str(tmp_path / "x")])
