@@ -157,3 +157,20 @@ def test_prompt_that_does_not_fit_is_an_error():
     """T07: a question cut off in silence is another question."""
     with pytest.raises(UserError, match="context of 128"):
         write(tiny.model(), [[5] * 120], length=12)
+
+
+def test_an_agent_that_thinks_tells_its_template(monkeypatch):
+    """A switch that stops at the agent leaves every draft without the reasoning that it should have hidden."""
+    tokenizer = tiny.tokenizer()
+    tokenizer.plain_prompt = False
+    tokenizer.chat_template = "{{ messages[-1].content }}{% if not enable_thinking %} closed{% endif %}"
+    for thinking, prompt in ((True, "w3"), (False, "w3 closed")):
+        assert Agent("A", None, tokenizer, thinking=thinking).wrap("w3") == prompt
+
+
+@pytest.mark.parametrize("limit, fitting", [(128, True), (6, True), (5, False)])
+def test_a_prompt_fits_or_does_not(limit, fitting):
+    """Three tokens and three new ones need a context of six: one token less, and the model reads beyond what it has learnt."""
+    model = tiny.model()
+    model.config.max_position_embeddings = limit
+    assert rollout.fits(Agent("A", model, tiny.tokenizer()), "w3 w4 w5", 3) is fitting
