@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tinyworld
 from answers import extract_answer, same_answer
-from benchmarks.diversity import judge, summary, wrong_coincidence
+from benchmarks.diversity import read_result, summary, wrong_coincidence
 from options import check, parse
 from tasks import UserError, chat, encode
 from tinyworld import TOPICS, Profile, WarmStart
@@ -295,7 +295,7 @@ def test_forecast_from_the_measured_overlap(tmp_path):
     topics = {"carry": {"alike": 0, "pairs": 50}, "borrow": {"alike": 50, "pairs": 50}, "product": {"alike": 0, "pairs": 0}}
     found = {"kappa": 0.1, "rescue": 0.2, "topics": topics}
     (tmp_path / "diversity.json").write_text(json.dumps(found))
-    result = judge(tmp_path)
+    result = read_result(tmp_path)
     assert [(row["omega"], row["forecast"], row["paper"], row["outcome"]) for row in result["rows"]] == [
         (0, "right", "wrong", "right"), (1, "wrong", "wrong", "right"), (1, "right", "right", "right")]
     line = summary([result])
