@@ -43,11 +43,11 @@ def children(folder: Path) -> dict[str, list[Path]]:
 
 def finish_comparison(folder: Path) -> None:
     """Print the tables of a comparison and draw compare.png."""
-    print()
-    print(comparison_table(folder))
-    draw_comparison(folder)
+    methods = children(folder)
+    print(f"\n{comparison_table(methods)}")
+    draw_comparison(methods, folder / "compare.png")
     if runs.read_json(folder / "config.json")["data"] != "tiny":
-        print(f"\n{hardened_table(children(folder))}")
+        print(f"\n{hardened_table(methods)}")
     print(f"\nwritten: {folder}/ (compare.png, and a folder for each run)")
 
 
@@ -121,9 +121,9 @@ def degenerate(began: dict[str, float], ended: dict[str, float]) -> bool:
     return cut_off or not began["length"] / 4 <= ended["length"] <= began["length"] * 4
 
 
-def comparison_table(folder: Path) -> str:
+def comparison_table(methods: dict[str, list[Path]]) -> str:
     """Two tables with a line for each method: how often it is right, and what its texts are like at the end of training."""
-    found = {method: compared(places) for method, places in children(folder).items()}
+    found = {method: compared(places) for method, places in methods.items()}
     marked = {method + " *" * one.collapsed: one for method, one in found.items()}
     width = max(10, *(len(name) + 1 for name in marked))
     collapsed = [method for method, one in found.items() if one.collapsed]
@@ -184,9 +184,8 @@ def style(i: int) -> dict:
     return {"color": COLOURS[i % 7], "ls": ("-", (0, (4, 1.5)))[i // 7 % 2]}
 
 
-def draw_comparison(folder: Path) -> None:
+def draw_comparison(methods: dict[str, list[Path]], path: Path) -> None:
     """compare.png: accuracy over the steps, final accuracy by topic, length and entropy of the texts in training."""
-    methods = children(folder)
     figure, axes = plt.subplot_mosaic(
         [["accuracy", "topics"], ["length", "entropy"]],
         figsize=(10, 6.2),
@@ -215,7 +214,7 @@ def draw_comparison(folder: Path) -> None:
         axes[name].set_ylim(0, 1.05 * axes[name].dataLim.ymax or 1)
     handles = [plt.Line2D([], [], lw=2.2, label=method, **style(i)) for i, method in enumerate(methods)]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(methods)), frameon=False)
-    save(figure, folder / "compare.png")
+    save(figure, path)
 
 
 def draw_curves(axes: dict, records: Sequence[list[dict]], look: dict) -> None:
