@@ -34,10 +34,10 @@ import memory
 import rivals
 import runs
 import tinyworld
-from exchange import RECIPES, assess, cascade, train_step, ways
+from exchange import RECIPES, assess, cascade, challenge, train_step, ways
 from options import above_zero, at_least, check_seeds, option, parse
 from rollout import Agent, end_tokens, tokens_with
-from tasks import Problem, UserError, answer_style
+from tasks import Problem, UserError, answer_style, encode
 
 # ---------------------------------------------------------------- options
 
@@ -135,7 +135,7 @@ def make_agents(o: Options) -> list[Agent]:
 
 def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
     """The problems to train on and those held out (`runs.read_data`); all need a reference answer."""
-    train, test = runs.read_data(o.data, o.eval_problems, o.seed)
+    train, test = runs.read_data(o.data, o.eval_problems)
     if not all(p.answer for p in [*train, *test]):
         raise UserError(f"Agon pays for being correct, so every problem of {o.data} needs a reference answer")
     return train, test
@@ -190,6 +190,15 @@ def show(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> str:
     return agon_report.exchanges(seen, drafter.name, reader.name)
 
 
+def that_fit(problems: list[Problem], agents: Sequence[Agent], o: Options) -> list[Problem]:
+    """Leave out, aloud, the problems whose prompt does not fit the model's context, with what a reader is told beside a draft."""
+    if not problems:
+        return problems
+    plain, reading = (len(encode(p, agents[0].tokenizer)) for p in
+                      (agents[0].prompt(problems[0]), challenge(agents[0], problems[0], "", None, o)))  # fmt: skip
+    return runs.fitting(problems, agents, o.max_new_tokens + reading - plain)
+
+
 def compare(o: Options) -> int:
     """The same starting adapters, problems and budget under each method; one table and one figure."""
     train_set, test = read_data(o)
@@ -199,15 +208,16 @@ def compare(o: Options) -> int:
         for method in ["untrained", *methods]:
             one = dataclasses.replace(o, method=method, seed=seed, seeds=None, compare=False, methods=None)
             agents = make_agents(one)  # from the same seed or file: the same starting adapters
-            train_set, test = (runs.fitting(part, agents, o.max_new_tokens) if part else part for part in (train_set, test))
-            if folder is None:  # now that nothing stands in the way
-                folder = runs.create(o.out, o.name, "agon")
-                runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods})
-            place = runs.create(str(folder), f"{method}-seed{seed}", method)
-            write_config(place, one)
+            train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
             with enough_memory(agents, one):
                 if method == "untrained":
                     start = assess(agents, test, o.eval_k, one)
+                if folder is None:  # now that nothing stands in the way
+                    folder = runs.create(o.out, o.name, "agon")
+                    runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods})
+                place = runs.create(str(folder), f"{method}-seed{seed}", method)
+                write_config(place, one)
+                if method == "untrained":
                     runs.append_line(place / "metrics.jsonl", {"step": 0} | start)
                     continue
                 before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
@@ -227,7 +237,7 @@ def resume(o: Options) -> int:
         raise UserError(f"{folder} is a comparison; resume one of the runs inside it")
     train_set, test = read_data(o)
     agents = make_agents(o)
-    train_set, test = (runs.fitting(part, agents, o.max_new_tokens) if part else part for part in (train_set, test))
+    train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
     with enough_memory(agents, o):
         done = runs.restore(folder, agents, o.steps)
         write_config(folder, o)  # a new --steps is this run's end from now on
@@ -264,6 +274,8 @@ def check(o: Options) -> None:
         raise UserError("--method is set by the command itself: name what to train with --methods")
     if o.model is None and (o.dtype != "float32" or o.system is not None or o.thinking or o.answer or o.stop):
         raise UserError("--dtype, --system, --thinking, --answer and --stop belong to real models: give --model and --data")
+    if o.stop == "":
+        raise UserError("--stop needs a text")
     if o.model and o.misleading:
         raise UserError("--misleading is for the tiny world: leave --model and --data out")
     if o.compare and o.methods:

@@ -95,7 +95,7 @@ def make_cohort(o: Options, methods: Sequence[str] | None = None) -> tuple[list[
 
 def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
     """The problems to train on, the same for every method of a comparison, and those held out (`runs.read_data`)."""
-    train, test = runs.read_data(o.data, o.eval_problems, o.seed, o.topics)
+    train, test = runs.read_data(o.data, o.eval_problems, o.topics)
     if o.data == "tiny":
         return train, test  # it has answers and rephrased forms of all its problems
     if o.rephrase:

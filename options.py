@@ -245,6 +245,10 @@ def check_run(o: Options) -> None:
         runs.check_name(o.out, o.name)
     if len(set(o.compare or ())) < len(o.compare or ()):
         raise UserError("--compare names a method twice")
+    if o.compare and o.method != "corl":
+        raise UserError("--method is for one run; --compare names its methods itself")
+    if o.stop == "":
+        raise UserError("--stop needs a text")
     if o.seeds and not o.compare:
         raise UserError("--seeds goes with --compare; for one run say --seed")
 
@@ -284,7 +288,7 @@ def parse(arguments: Sequence[str] | None, description: str, kind=Options):
         show_plainly(action)
     given = parser.parse_args(arguments)
     typed = what_was_typed(parser, arguments)
-    if given.resume:
+    if given.resume is not None:
         return resumed(given.resume, typed, kind)
     return kind(**(vars(given) | PRESETS.get(getattr(given, "preset", None), {}) | typed))
 
@@ -318,7 +322,7 @@ def resumed(folder: str, typed: dict, kind=Options):
         if name not in ("resume", "steps", "save_every", "device", "drafts_shown") and value != saved.get(name):
             raise UserError(
                 f"{flag(name)} was {saved.get(name)} in {folder} and cannot change on --resume "
-                "(only --steps, --save-every and --device can)"
+                "(only --steps, --save-every, --device and what is shown can)"
             )
     teacher = saved.get("method") in REWARDS and REWARDS[saved["method"]].needs_teacher
     if teacher and typed.get("steps", saved.get("steps")) != saved.get("steps"):

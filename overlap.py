@@ -167,7 +167,7 @@ def check(o: argparse.Namespace) -> argparse.Namespace:
     if o.cohort != "complementary" and not (tiny and o.agents == 2):
         raise UserError(f"--cohort {o.cohort} is a kind of two tiny agents")
     if len(o.names) < 2:
-        raise UserError("a pair needs two agents: name two models (one model twice will do), or --agents 2")
+        raise UserError(f"a pair needs two agents: {'--agents 2' if tiny else 'name two models; one model twice will do'}")
     at_least(o, {"k": 1, "limit": 1, "max_new_tokens": 1})
     above_zero(o, ["temperature"])
     check_seeds([o.seed])

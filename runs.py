@@ -103,7 +103,7 @@ def check_name(out: str, name: str | None) -> None:
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UserError(f"--name {name!r}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
     if name and (Path(out) / name).exists():
-        raise UserError(f"{Path(out) / name} exists already: choose another --name, or continue it with --resume")
+        raise UserError(f"{Path(out) / name} exists already: choose another --name, or continue a run of it with --resume")
 
 
 def create(out: str, name: str | None, prefix: str) -> Path:
@@ -300,11 +300,11 @@ def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
 # ---------------------------------------------------------------- what a run reads, its steps, and how it is stopped
 
 
-def read_data(source: str, most: int, seed: int, topics: Sequence[str] | None = None) -> tuple[list[Problem], list[Problem]]:
+def read_data(source: str, most: int, topics: Sequence[str] | None = None) -> tuple[list[Problem], list[Problem]]:
     """(to train on, held out), `most` of these at most. The tiny world makes its problems as it goes: none here to train on."""
     if source == "tiny":
         return [], tinyworld.probes(topics, max(1, most // len(tinyworld.select(topics))))
-    return train_and_test(source, most, seed)
+    return train_and_test(source, most)
 
 
 def positions(total: int, batch: int, step: int, seed: int) -> list[int]:
@@ -395,11 +395,13 @@ class Stop:
 
 @contextlib.contextmanager
 def out_of_memory(advice: str):
-    """Within it, a GPU that is full ends the command with one line, which says what lowers the need."""
+    """Within it, a GPU or a machine that is full ends the command with one line, which says what lowers the need."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        tried = re.search(r"Tried to allocate [\d.]+ [KMGT]iB", str(error))
+    except RuntimeError as error:  # of which torch.OutOfMemoryError, a GPU's, is one; the CPU's allocator has none of its own
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        tried = re.search(r"[Tt]ried to allocate [\d.]+ (?:[KMGT]iB|bytes)", str(error))
         raise UserError(f"out of memory{f' ({tried.group().lower()})' if tried else ''}; {advice}") from None
 
 

@@ -326,8 +326,8 @@ def hold_out(problems: list[Problem], size: float, seed: int = 0) -> tuple[list[
     return train, test
 
 
-def train_and_test(source: str, most: int, seed: int) -> tuple[list[Problem], list[Problem]]:
-    """(to train on, held out); at most `most` are held out, and of a file at most a fifth.
+def train_and_test(source: str, most: int) -> tuple[list[Problem], list[Problem]]:
+    """(to train on, held out); at most `most` are held out, and of a file at most a fifth: the same ones for every seed.
 
     The sums are all there is, so they are trained on and evaluated on: the paper's test-time setting.
     """
@@ -336,7 +336,7 @@ def train_and_test(source: str, most: int, seed: int) -> tuple[list[Problem], li
     problems = load_problems(source)
     if source == "sums":
         return problems, problems
-    return hold_out(problems, min(most, max(1, len(problems) // 5)), seed)
+    return hold_out(problems, min(most, max(1, len(problems) // 5)))
 
 
 # ---------------------------------------------------------------- From a question to a prompt

@@ -278,9 +278,10 @@ def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
     """A resumed run that draws other samples, swaps the roles or forgets the moments is another run."""
     # Random models are never right, so something must move them, or every run would be the same.
     monkeypatch.setattr(exchange, "group_advantages", lambda rewards: torch.linspace(-1, 1, 3).repeat(len(rewards), 1))
-    assert command("--methods", "agon", "--steps", "4", "--name", "whole") == 0
-    assert command("--methods", "agon", "--steps", "3", "--name", "parts") == 0
-    part, whole = tmp_path / "parts" / "agon-seed0", tmp_path / "whole" / "agon-seed0"
+    # Seed 1 of a comparison: what is held out must be the same problems when that run is resumed alone.
+    assert command("--methods", "agon", "--seeds", "1", "--steps", "4", "--name", "whole") == 0
+    assert command("--methods", "agon", "--seeds", "1", "--steps", "3", "--name", "parts") == 0
+    part, whole = tmp_path / "parts" / "agon-seed1", tmp_path / "whole" / "agon-seed1"
     assert agon.main(["--resume", str(part), "--steps", "4"]) == 0
 
     def record(folder):
@@ -308,6 +309,9 @@ def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
         (["--seeds", "1", "1"], "different"),
         (["--method", "agon"], "--methods"),
         (["--misleading"], "tiny world"),
+        (["--stop", ""], "needs a text"),
+        (["--resume", ""], "not a run"),
+        (["--max-new-tokens", "120"], "no problem fits"),
         (["--resume", "nowhere"], "not a run"),
         (["--out", "/dev/null/x"], "cannot make a folder"),
     ],
