@@ -1,7 +1,9 @@
 """Agon: what is paid, why it is paid so, who moves when, what the challenger sees, and that a run survives."""
 
 import dataclasses
+import functools
 import json
+import re
 
 import pytest
 import tiny
@@ -329,3 +331,62 @@ def test_labels_are_needed(command, tmp_path, capsys):
     path.write_text('{"question": "w3"}\n{"question": "w4"}\n{"question": "w5"}\n')
     assert command("--data", str(path)) == 2
     assert "needs a reference answer" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- the tiny world
+
+
+@pytest.fixture
+def small_world(monkeypatch, tmp_path):
+    """Two topics, and adapters that have hardly learnt anything, kept in a cache of their own."""
+    monkeypatch.setattr(rivals, "TOPICS", rivals.TOPICS[4:])
+    monkeypatch.setattr(rivals, "Rivals", functools.partial(rivals.Rivals, base_steps=25, adapter_steps=25))
+    monkeypatch.setenv("COHORT_CACHE", str(tmp_path / "cache"))
+    rivals.make_texts.cache_clear()
+    yield
+    rivals.make_texts.cache_clear()
+
+
+def written(settings, kinds) -> list[tuple[str, str]]:
+    """(prompt, text) of a batch of warm-start texts."""
+    tokenizer = rivals.make_tokenizer()
+    ids, labels = rivals.draw(torch.tensor([kinds] * len(rivals.TOPICS)), settings, torch.Generator().manual_seed(0))
+    pairs = [(row[(own < 0).cumprod(0).bool()], own[own >= 0]) for row, own in zip(ids, labels, strict=True)]
+    return [tuple(tokenizer.decode(part, skip_special_tokens=True) for part in pair) for pair in pairs]
+
+
+def test_texts_are_written_as_the_settings_say(small_world):
+    """Plain prompts by the profile; readers copy the draft, or repair its slip, or ignore it: a wrong index mixes them up."""
+    for prompt, text in written(rivals.Rivals(readers=0.0), [1.0, 0.0, 0.0]):
+        a = right_answer(prompt.rstrip("="))
+        assert same_answer(text.rpartition(rivals.ARROW)[2], a), (prompt, text)
+    for prompt, text in written(rivals.Rivals(readers=1.0, copy=1.0, repair=0.0), [1.0, 0.0, 0.0]):
+        assert prompt.startswith(rivals.shown(text) + ","), (prompt, text)
+    repaired = written(rivals.Rivals(readers=1.0, copy=0.0, repair=1.0), [0.0, 0.0, 1.0])
+    assert {prompt.startswith(rivals.shown(text) + ",") for prompt, text in repaired} == {True, False}
+
+
+def right_answer(question: str) -> str:
+    """The right answer of a question of the two small topics: a-(b-c), or a/c+b/c."""
+    if "(" in question:
+        a, b, c = map(int, re.findall(r"[0-9]+", question))
+        return str(a - (b - c))
+    a, c, b, _ = map(int, re.findall(r"[0-9]+", question))
+    return f"{a + b}/{c}"
+
+
+def test_the_tiny_command_from_a_warm_start(small_world, tmp_path, capsys, monkeypatch):
+    """What a student types first: it warms up, keeps that, trains, shows exchanges; the report can be made again."""
+    given = ["--steps", "1", "--prompts", "2", "--n", "2", "--eval-problems", "6", "--eval-k", "1", "--max-new-tokens", "8"]
+    assert agon.main([*given, "--out", str(tmp_path), "--drafts-shown", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "what B is given" in told and "GRPO, two passes" in told and "next:" in told
+    files = sorted((tmp_path / "cache" / "tinyworld").iterdir())
+    first, again = (rivals.pair(rivals.Rivals())[0].state_dict() for _ in range(2))
+    assert len(files) == 2 and files == sorted((tmp_path / "cache" / "tinyworld").iterdir())
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    name = next(name for name in first if name.endswith("B.0"))
+    assert not torch.equal(first[name], first[name[:-1] + "1"]) and first[name].any()
+    for folder, code in ((tmp_path / "agon-001", 0), (tmp_path / "cache", 2), (tmp_path / "nothing", 2)):
+        monkeypatch.setattr("sys.argv", ["agon_report.py", str(folder)])
+        assert agon_report.main() == code
