@@ -1,5 +1,6 @@
 """The tiny world: its arithmetic, its held-out problems, its tokenizer, its training and its cache."""
 
+import functools
 import json
 import os
 import re
@@ -372,3 +373,14 @@ def test_a_model_saved_is_an_ordinary_qwen2(tmp_path):
     ids = torch.tensor([encode("47+38=", tokenizer)])
     assert torch.equal(model(ids).logits, loaded(ids).logits)
     assert load_file(tmp_path / "model" / "model.safetensors").keys() == dict(model.named_parameters()).keys()
+
+
+def test_the_command_shows_topics_and_calibration(monkeypatch, tmp_path, capsys):
+    """What `python tinyworld.py` prints is how a student meets the topics: each method's text, and each agent's shares."""
+    monkeypatch.setenv("COHORT_CACHE", str(tmp_path))
+    monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(WarmStart, base_steps=3, agent_steps=2))
+    monkeypatch.setattr("sys.argv", ["tinyworld.py", "--rephrased"])
+    tinyworld.main()
+    told = capsys.readouterr().out
+    assert all(f"\n{topic.name}" in f"\n{told}" for topic in TOPICS)
+    assert told.count("slips") == 2 and "first:" in told
