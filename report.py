@@ -103,6 +103,8 @@ def forecasts(config: dict, start: np.ndarray) -> list[str]:
         return ["right"] * len(start)
     if method not in ("corl", "ttrl") and (method, start.shape[1]) != ("pooled", 2):  # pooled: known for two agents
         return [""] * len(start)
+    if method != "ttrl" and config.get("cohort") in ("errors", "different"):
+        return [""] * len(start)  # mistakes that differ: the forecast takes omega (benchmarks/diversity.py)
     labels = dynamics.basin(start, K=config["k"], scale="std" if config["scale"] else "none", method=method)
     return [dynamics.NAMES[int(label)] for label in labels]
 

@@ -339,6 +339,15 @@ def test_what_counts_as_collapse():
     assert not comparison.degenerate(began | {"truncated": 0.9}, began | {"truncated": 0.8})  # base models begin so
 
 
+def test_no_forecast_where_mistakes_differ():
+    """The two-answer theorem calls (.5, .3) lost; with different mistakes it can be won, and the run has not measured omega."""
+    config = {"method": "corl", "data": "tiny", "k": 8, "scale": True}
+    start = report.np.array([[0.5, 0.3]])
+    assert report.forecasts(config | {"cohort": "complementary"}, start) == ["wrong"]
+    assert report.forecasts(config | {"cohort": "errors"}, start) == [""]
+    assert report.forecasts(config | {"cohort": "errors", "method": "ttrl"}, start) != [""]
+
+
 def test_the_pooled_vote_has_a_forecast():
     """dynamics.py knows where it goes for two agents, and for no more."""
     config = {"method": "pooled", "data": "tiny", "k": 8, "scale": True}
