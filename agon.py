@@ -219,13 +219,14 @@ def compare(o: Options) -> int:
                 write_config(place, one)
                 if method == "untrained":
                     runs.append_line(place / "metrics.jsonl", {"step": 0} | start)
+                    del agents  # before the next pair is made: memory for one is enough
                     continue
                 before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
                 if not train(one, agents, train_set, test, place, before):
                     return 130
             if o.drafts_shown and (seed, method) == ((o.seeds or [o.seed])[-1], methods[-1]):
                 print(show(agents, test, one))
-            del agents  # before the next pair is made: memory for one is enough
+            del agents
     agon_report.finish(folder)
     return 0
 
