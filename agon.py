@@ -208,7 +208,8 @@ def compare(o: Options) -> int:
         for method in ["untrained", *methods]:
             one = dataclasses.replace(o, method=method, seed=seed, seeds=None, compare=False, methods=None)
             agents = make_agents(one)  # from the same seed or file: the same starting adapters
-            train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
+            if folder is None:  # one model and one tokenizer for all methods and seeds, so what fits is asked once
+                train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
             with enough_memory(agents, one):
                 if method == "untrained":
                     start = assess(agents, test, o.eval_k, one)

@@ -20,7 +20,7 @@ import rivals
 import runs
 from answers import extract_answer
 from evaluate import Report, evaluate, grade
-from grpo import group_advantages, update
+from grpo import group_advantages, group_figures, update
 from rewards import agreement
 from rollout import Agent, Rollouts, fits, sample
 from tasks import Problem
@@ -146,16 +146,9 @@ def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, c: Tensor, began: f
         agent, rollouts, advantages, temperature=o.temperature, max_grad_norm=o.max_grad_norm,
         micro_batch=o.micro_batch * per_group,
     )  # fmt: skip
-    lengths = rollouts.mask.sum(-1).float()
-    return learned | {
-        "reward_mean": rewards.mean().item(),
-        "reward_std": rewards.std(-1, correction=0).mean().item(),
-        "signal": rewards.ne(rewards[:, :1]).any(-1).float().mean().item(),
+    return learned | group_figures(rollouts, rewards) | {
         "accuracy": c.mean().item(),
-        "length": lengths.mean().item(),
-        "truncated": 1 - rollouts.finished.float().mean().item(),
-        "entropy": rollouts.entropy.mean().item(),
-        "tokens": int(lengths.sum()),
+        "tokens": int(rollouts.mask.sum()),
         "rollouts": c.numel(),
         "sample_seconds": sampled - began,
         "learn_seconds": time.perf_counter() - sampled,
@@ -204,7 +197,7 @@ def cascade(drafter: Agent, reader: Agent, problems: Sequence[Problem], k: int, 
         written = sample(drafter, [drafter.prompt(p) for p in part], k, o.max_new_tokens, o.temperature, generator)
         prompts = challenges(reader, part, written, True, o)
         solved = sample(reader, prompts, 1, o.max_new_tokens, o.temperature, generator)
-        answers += [[solved.answers[i * k + j][0] for j in range(k)] for i in range(len(part))]
+        answers += by_problem(solved, part)
         tokens, ended = tokens + int(solved.mask.sum()), ended + int(solved.finished.sum())
         seen += [(p, written.texts[i][0], prompts[i * k], solved.texts[i * k][0]) for i, p in enumerate(part)]
     return grade(problems, answers, tokens, ended), seen

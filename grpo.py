@@ -38,6 +38,18 @@ def group_advantages(rewards: Tensor, scale: bool = True) -> Tensor:
     return torch.where(unanimous, 0.0, centred / torch.where(unanimous, 1.0, std))
 
 
+def group_figures(rollouts: Rollouts, rewards: Tensor) -> dict[str, float]:
+    """What groups looked like before they were learnt from. `rewards` [P,K]; how the rollouts are folded does not matter."""
+    return {
+        "reward_mean": rewards.mean().item(),
+        "reward_std": rewards.std(-1, correction=0).mean().item(),  # within groups: what advantages are made of
+        "signal": rewards.ne(rewards[:, :1]).any(-1).float().mean().item(),  # share of groups that are not unanimous
+        "length": rollouts.mask.sum(-1).float().mean().item(),
+        "truncated": 1 - rollouts.finished.float().mean().item(),
+        "entropy": rollouts.entropy.mean().item(),
+    }
+
+
 def token_weights(mask: Tensor, average: str = "sequence", max_new_tokens: int | None = None) -> Tensor:
     """How much each token counts in the loss of the whole step, [P,K,L].
 

@@ -16,7 +16,7 @@ from torch import Tensor
 import runs
 from answers import same_answer
 from evaluate import evaluate
-from grpo import group_advantages, update
+from grpo import group_advantages, group_figures, update
 from judges import Judged, join, judge
 from options import Options
 from rewards import REWARDS, Ballots
@@ -135,16 +135,10 @@ def describe(
         (label, truth) for label, truth in zip(labels, truths, strict=True) if label is not None and truth is not None
     ]
     right = [[same_answer(a, t) for a in g] for g, t in zip(rollouts.answers, truths, strict=True) if t is not None]
-    return {
-        "reward_mean": rewards.mean().item(),
-        "reward_std": rewards.std(-1, correction=0).mean().item(),  # within groups: what advantages are made of
-        "signal": rewards.ne(rewards[:, :1]).any(-1).float().mean().item(),  # share of groups that are not unanimous
+    return group_figures(rollouts, rewards) | {
         "labelled": sum(label is not None for label in labels) / len(labels),
         "accuracy": sum(sum(marks) for marks in right) / (len(right) * rewards.shape[1]) if right else None,
         "label_accuracy": sum(same_answer(label, truth) for label, truth in known) / len(known) if known else None,
-        "length": rollouts.mask.sum(-1).float().mean().item(),
-        "truncated": 1 - rollouts.finished.float().mean().item(),
-        "entropy": rollouts.entropy.mean().item(),
     }
 
 
