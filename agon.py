@@ -34,6 +34,7 @@ import memory
 import rivals
 import runs
 import tinyworld
+from evaluate import AT_ONCE
 from exchange import RECIPES, assess, cascade, challenge, train_step, ways
 from options import above_zero, at_least, check_seeds, option, parse
 from rollout import Agent, end_tokens, tokens_with
@@ -92,12 +93,12 @@ class Options:
     drafts_shown: int = option(3, "print so many exchanges of the last trained method: draft, what its reader saw, its solution")
 
     seed: int = option(0, "decides every draw")
-    device: str = option("auto", "auto, cpu, cuda, mps, ...")
+    device: str = option("auto", "auto (cuda where there is one, else cpu), cpu, cuda, mps, ...")
     dtype: str = option("float32", "of the base's weights; adapters are float32", choices=["float32", "bfloat16"])
     out: str = option("runs", "where run folders go")
     name: str | None = option(None, "name of the folder; it must not exist yet (default: the next free number)")
     save_every: int = option(0, "steps between checkpoints, the last two are kept; 0 = only at the end, -1 = never")
-    resume: str | None = option(None, "folder of one method's run to continue")
+    resume: str | None = option(None, "folder of a comparison, or of one method's run, to continue")
     method: str | None = option(None, "set by the command itself for each of its runs; you say --methods")
 
 
@@ -152,7 +153,7 @@ def train(o: Options, agents: Sequence[Agent], train_set: list[Problem], test, f
         else:
             problems = [train_set[i] for i in runs.positions(len(train_set), o.prompts, step, o.seed)]
         line = train_step(agents, problems, step, o)
-        evaluated = step == o.steps or o.eval_every and step % o.eval_every == 0
+        evaluated = step == o.steps or (o.eval_every and step % o.eval_every == 0)
         return line | (assess(agents, test, o.eval_k if step == o.steps else 1, o) if evaluated else {})
 
     return runs.steps(
@@ -161,14 +162,14 @@ def train(o: Options, agents: Sequence[Agent], train_set: list[Problem], test, f
     )  # fmt: skip
 
 
-def enough_memory(agents: Sequence[Agent], o: Options):
+def memory_guard(agents: Sequence[Agent], o: Options):
     """Prints the estimate for a real model; within it, a GPU that is full ends the run with the options that lower it."""
     texts = o.n if o.method == "untrained" or RECIPES[o.method].reader else 2 * o.n
     need = memory.estimate(
         agents,
         memory.AtATime(
             sampled=o.prompts * texts,
-            evaluated=min(memory.EVALUATED, o.eval_problems * o.eval_k),
+            evaluated=min(AT_ONCE, o.eval_problems * o.eval_k),
             prompt=memory.PROMPT + o.max_new_tokens,  # a reader's prompt holds a draft
             learned=min(o.micro_batch, o.prompts) * texts,
             new=o.max_new_tokens,
@@ -202,45 +203,50 @@ def that_fit(problems: list[Problem], agents: Sequence[Agent], o: Options) -> li
 def compare(o: Options) -> int:
     """The same starting adapters, problems and budget under each method; one table and one figure."""
     train_set, test = read_data(o)
-    methods, folder = list(RECIPES) if o.compare else o.methods or ["grpo", "agon"], None
+    methods, folder = list(RECIPES) if o.compare else o.methods or ["grpo", "agon"], Path(o.resume) if o.resume else None
+    fitted = False
     for seed in o.seeds or [o.seed]:
         start: dict = {}
         for method in ["untrained", *methods]:
-            one = dataclasses.replace(o, method=method, seed=seed, seeds=None, compare=False, methods=None)
-            agents = make_agents(one)  # from the same seed or file: the same starting adapters
-            if folder is None:  # one model and one tokenizer for all methods and seeds, so what fits is asked once
-                train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
-            with enough_memory(agents, one):
-                if method == "untrained":
-                    start = assess(agents, test, o.eval_k, one)
-                if folder is None:  # now that nothing stands in the way
-                    folder = runs.create(o.out, o.name, "agon")
-                    runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods})
-                place = runs.create(str(folder), f"{method}-seed{seed}", method)
-                write_config(place, one)
-                if method == "untrained":
-                    runs.append_line(place / "metrics.jsonl", {"step": 0} | start)
-                    del agents  # before the next pair is made: memory for one is enough
-                    continue
-                before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
-                if not train(one, agents, train_set, test, place, before):
-                    return 130
-            if o.drafts_shown and (seed, method) == ((o.seeds or [o.seed])[-1], methods[-1]):
-                print(show(agents, test, one))
-            del agents
+            name, steps = f"{method}-seed{seed}", 0 if method == "untrained" else o.steps
+            if not (folder and runs.complete(folder / name, steps)):
+                one = dataclasses.replace(o, method=method, seed=seed, seeds=None, compare=False, methods=None, resume=None)
+                agents = make_agents(one)  # from the same seed or file: the same starting adapters
+                if not fitted:  # one model and one tokenizer for all methods and seeds, so what fits is asked once
+                    train_set, test, fitted = *(that_fit(part, agents, o) for part in (train_set, test)), True
+                folder = folder or comparison_folder(o, methods)  # now that nothing stands in the way
+                with memory_guard(agents, one):
+                    done = runs.begin(folder / name, agents, steps)
+                    write_config(folder / name, one)
+                    if method == "untrained":
+                        runs.append_line(folder / name / "metrics.jsonl", {"step": 0} | assess(agents, test, o.eval_k, one))
+                    else:
+                        before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
+                        if not train(one, agents, train_set, test, folder / name, before, done):
+                            return 130
+                if o.drafts_shown and (seed, method) == ((o.seeds or [o.seed])[-1], methods[-1]):
+                    print(show(agents, test, one))
+                del agents  # before the next pair is made: memory for one is enough
+            if method == "untrained":
+                start = runs.read_lines(folder / name / "metrics.jsonl")[0]
     agon_report.finish(folder)
     return 0
+
+
+def comparison_folder(o: Options, methods: Sequence[str]) -> Path:
+    """The folder that will hold the runs of a comparison."""
+    folder = runs.create(o.out, o.name, "agon")
+    runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods})
+    return folder
 
 
 def resume(o: Options) -> int:
     """Continue one method's run from its newest whole checkpoint."""
     folder = Path(o.resume)
-    if o.method is None:
-        raise UserError(f"{folder} is a comparison; resume one of the runs inside it")
     train_set, test = read_data(o)
     agents = make_agents(o)
     train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
-    with enough_memory(agents, o):
+    with memory_guard(agents, o):
         done = runs.restore(folder, agents, o.steps)
         write_config(folder, o)  # a new --steps is this run's end from now on
         if not train(o, agents, train_set, test, folder, {}, done):
@@ -268,6 +274,8 @@ def check(o: Options) -> None:
     check_seeds(o.seeds or [])
     if (o.model is None) != (o.data == "tiny"):
         raise UserError("the tiny adapters solve the tiny world, and real models real problems: give --model and --data together")
+    if o.data == "tiny" and o.max_new_tokens > 100:
+        raise UserError("--max-new-tokens: the tiny model reads 256 tokens in all, a draft among them: at most 100 new ones")
     if not 0 <= o.tiebreak < 1 or not 0 <= o.format < 1:
         raise UserError("--tiebreak and --format are at least 0 and below 1, so that they never outweigh being right")
     if not 0 <= o.b_std < 1:
@@ -292,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def act() -> int:
         o = parse(arguments, __doc__, Options)
         check(o)
-        return resume(o) if o.resume else compare(o)
+        return resume(o) if o.resume and o.method else compare(o)
 
     lower = "--prompts, --n or --max-new-tokens, or give --dtype bfloat16 --checkpointing"
     return runs.command("agon.py", act, "what was saved before is whole", lower)

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import runs
-from evaluate import clopper_pearson
+from evaluate import mean_interval
 from report import save
 from tasks import UserError
 
@@ -83,14 +83,14 @@ class Measured:
 
 def finished(folder: Path, method: str) -> list[tuple[dict, list[dict]]]:
     """(config, lines of metrics) of the finished runs of one method, one for each seed."""
-    found = []
+    found, steps = [], runs.read_json(folder / "config.json")["steps"]
     for place in sorted(folder.glob(f"{method}-seed*")):
         lines = runs.read_lines(place / "metrics.jsonl") if (place / "metrics.jsonl").exists() else []
         config = runs.read_json(place / "config.json")
-        if lines and "eval" in lines[-1] and (method == "untrained" or lines[-1]["step"] == config["steps"]):
+        if lines and "eval" in lines[-1] and (method == "untrained" or lines[-1]["step"] == steps):
             found.append((config, lines))
         else:
-            print(f"left out: {place} (not finished)", file=sys.stderr)
+            print(f"left out: {place} (not at step {steps})", file=sys.stderr)
     return found
 
 
@@ -138,7 +138,7 @@ def table(rows: dict[str, Measured]) -> str:
     head = ("", "pass@1", "95 % interval", "passes", "length", "tokens", "per problem", "seconds", "by way", "by seed")
     lines = [form.format(*head)]
     for row, m in rows.items():
-        low, high = clopper_pearson(round(float(np.mean(m.by_seed)) * m.trials), m.trials)
+        low, high = mean_interval(float(np.mean(m.by_seed)), m.trials)
         lines.append(
             form.format(
                 row,

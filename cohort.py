@@ -1,4 +1,4 @@
-"""Co-RL: a cohort of language models teaches itself to reason, without labels; and every single-stage method beside it.
+"""Co-RL: a cohort of language models teaches itself to reason, without labels; and the other methods of `rewards.REWARDS`.
 
 One step of Co-RL (Yang et al., "Co-RL", Section 3):
   1. every agent samples K answers to each question of a batch;
@@ -10,7 +10,7 @@ Nothing else is shared: no weights, no gradients. Exchange the reward function (
 Departures from the paper: a tie gives no label; agents may share one frozen base through LoRA adapters; the default cohort is two
 tiny transformers with complementary misconceptions (`tinyworld.py`), which no paper has, to be watched on a laptop.
 
-    python cohort.py                                       # the tiny cohort, about two minutes
+    python cohort.py                                       # the tiny cohort, one to two minutes
     python cohort.py --compare corl ttrl gt --seeds 0 1 2  # the same starts under three rewards
     python cohort.py --models A B --data gsm8k             # any two causal language models
 """
@@ -34,7 +34,7 @@ from comparison import finish_comparison
 from judges import INSTRUCTIONS, need_chat
 from options import Options, agent_names, check, parse
 from rewards import REWARDS
-from rollout import Agent, end_tokens
+from rollout import Agent, end_tokens, tokens_with
 from step import assess, train_step
 from tasks import Problem, UserError, answer_style, need_rephrased
 from teachers import make_teachers, teacher_name
@@ -85,8 +85,15 @@ def make_agents(o: Options) -> list[Agent]:
 
 
 def make_cohort(o: Options, methods: Sequence[str] | None = None) -> tuple[list[Agent], list[Agent]]:
-    """The agents and, where the method has them, their teachers. Refuses models that one of `methods` cannot use."""
+    """The agents and, where the method has them, their teachers. Refuses models that one of `methods` cannot use.
+
+    And those whose completions could not end: whatever can be refused is, before anything is written.
+    """
     agents = make_agents(o)
+    for agent in agents:
+        end_tokens(agent.model, agent.tokenizer)
+        if o.stop:
+            tokens_with(agent.tokenizer, o.stop)
     for name in methods or [o.method]:
         if REWARDS[name].needs_chat:
             need_chat(agents, name)
@@ -100,7 +107,7 @@ def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
         return train, test  # it has answers and rephrased forms of all its problems
     if o.rephrase:
         need_rephrased(train, o.data, "--rephrase")
-    for name in compared(o):
+    for name in sharing_problems(o):
         if REWARDS[name].needs_labels and not all(p.answer for p in train):
             raise UserError(
                 f"method {name} needs a reference answer for every problem of {o.data}; corl and ttrl need none"
@@ -114,21 +121,22 @@ def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
     return train, test
 
 
-def compared(o: Options) -> list[str]:
+def sharing_problems(o: Options) -> list[str]:
     """The methods that share the run's problems: those of --compare, of the comparison that a resumed run is of, or its own."""
-    if o.resume:
-        return runs.read_json(Path(o.resume) / "config.json").get("compared") or [o.method]
-    return o.compare or [o.method]
+    saved = runs.read_json(Path(o.resume) / "config.json") if o.resume else {}
+    return o.compare or saved.get("compared") or [o.method]
 
 
-def batches(o: Options, agents: Sequence[Agent], train: list[Problem]) -> Callable[[int], list[Problem]]:
-    """The questions of step s, as a function of s alone."""
+def batches(
+    o: Options, agents: Sequence[Agent], train: list[Problem], methods: Sequence[str]
+) -> Callable[[int], list[Problem]]:
+    """The questions of step s, as a function of s alone, out of those that fit the context under every one of `methods`."""
     if o.data == "tiny":
         return lambda step: tinyworld.problems(o.topics, o.prompts, seed=(o.seed << 20) + step)
-    method, readers, room = REWARDS[o.method], list(agents), o.max_new_tokens
-    if method.needs_rephrased:
+    readers, room = list(agents), o.max_new_tokens
+    if any(REWARDS[name].needs_rephrased for name in methods):
         readers += [dataclasses.replace(agent, rephrase=True) for agent in agents]
-    if method.needs_chat:  # the longest prompt of a judge holds a solution and an evaluation
+    if any(REWARDS[name].needs_chat for name in methods):  # the longest prompt of a judge holds a solution and an evaluation
         room = 3 * o.max_new_tokens + INSTRUCTIONS
     train = runs.fitting(train, readers, room)
     return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)]
@@ -156,7 +164,7 @@ def train(
 
     def take(step: int) -> dict:
         line = train_step(agents, batch(step), step, o, teachers)
-        evaluated = step == o.steps or o.eval_every and step % o.eval_every == 0
+        evaluated = step == o.steps or (o.eval_every and step % o.eval_every == 0)
         return line | (assess(agents, test, o) if evaluated else {})
 
     return runs.steps(
@@ -176,22 +184,20 @@ def run(o: Options) -> int:
     """One method on one cohort: load, train, report. Returns the exit code."""
     train_set, test = read_data(o)
     agents, teachers = make_cohort(o)
-    batch, test = batches(o, agents, train_set), runs.fitting(test, agents, o.max_new_tokens)
-    for agent in agents:
-        end_tokens(agent.model, agent.tokenizer)  # refused now if it has none, before anything is written
-    with enough_memory(agents, teachers, o):
+    batch, test = batches(o, agents, train_set, sharing_problems(o)), runs.fitting(test, agents, o.max_new_tokens)
+    with memory_guard(agents, teachers, o):
         if o.resume:
             folder = Path(o.resume)
             done = runs.restore(folder, [*agents, *teachers], o.steps)
         else:
             folder, done = runs.create(o.out, o.name, o.method), 0
-        write_config(folder, o, agents, test, compared(o))
+        write_config(folder, o, agents, test, sharing_problems(o))
         complete = train(o, agents, batch, test, folder, done, teachers=teachers)
     report.finish(folder)
     return 0 if complete else 130
 
 
-def enough_memory(agents: Sequence[Agent], teachers: Sequence[Agent], o: Options) -> contextlib.AbstractContextManager:
+def memory_guard(agents: Sequence[Agent], teachers: Sequence[Agent], o: Options) -> contextlib.AbstractContextManager:
     """Prints the estimate for real models; within it, a GPU that is full ends the run with the options that lower it."""
     need = memory.estimate([*agents, *teachers], memory.at_a_time(o))
     if o.models:
@@ -242,28 +248,37 @@ def compare(o: Options) -> int:
     data = read_data(o)
     if not any(p.answer for p in data[1]):
         raise UserError("--compare needs reference answers to measure by, and these problems have none")
-    folder, shares = None, {method: matched(o, method) for method in o.compare}
+    folder, shares = Path(o.resume) if o.resume else None, {method: matched(o, method) for method in o.compare}
     for seed in o.seeds or [o.seed]:
         start = None  # the same for every method, so it is measured once
         for method, (prompts, _) in shares.items():
-            votes = o.votes if REWARDS[method].by_vote else None
-            one = dataclasses.replace(o, method=method, seed=seed, prompts=prompts, votes=votes, compare=None, seeds=None)
-            agents, teachers = make_cohort(one, o.compare)  # same seed or same files: the same starting weights
-            batch, test = batches(one, agents, data[0]), runs.fitting(data[1], agents, o.max_new_tokens)
-            if folder is None:  # now that nothing stands in the way
-                folder = runs.create(o.out, o.name, "compare")
-                runs.write_json(folder / "config.json", dataclasses.asdict(o))
-                print("".join(f"{line}\n" for _, line in shares.values() if line), end="")
-            place = runs.create(str(folder), f"{method}-seed{seed}", method)
-            write_config(place, one, agents, test, o.compare)
-            with enough_memory(agents, teachers, one):
-                start = start or assess(agents, test, one)
-                if not train(one, agents, batch, test, place, start=start, teachers=teachers):
-                    return 130
-            report.draw_training(place)
-            del agents, teachers, batch  # before the next cohort is made: memory for one is enough
+            name = f"{method}-seed{seed}"
+            if not (folder and runs.complete(folder / name, o.steps)):
+                votes = o.votes if REWARDS[method].by_vote else None
+                one = dataclasses.replace(
+                    o, method=method, seed=seed, prompts=prompts, votes=votes, compare=None, seeds=None, resume=None
+                )
+                agents, teachers = make_cohort(one, o.compare)  # same seed or same files: the same starting weights
+                batch, test = batches(one, agents, data[0], o.compare), runs.fitting(data[1], agents, o.max_new_tokens)
+                folder = folder or comparison_folder(o, shares)  # now that nothing stands in the way
+                with memory_guard(agents, teachers, one):
+                    done = runs.begin(folder / name, [*agents, *teachers], o.steps)
+                    write_config(folder / name, one, agents, test, o.compare)
+                    if not train(one, agents, batch, test, folder / name, done, start, teachers):
+                        return 130
+                report.draw_training(folder / name)
+                del agents, teachers, batch  # before the next cohort is made: memory for one is enough
+            start = runs.read_lines(folder / name / "metrics.jsonl")[0]
     finish_comparison(folder)
     return 0
+
+
+def comparison_folder(o: Options, shares: dict[str, tuple[int, str]]) -> Path:
+    """The folder that will hold the runs of a comparison; says which method's budget does not come out even."""
+    folder = runs.create(o.out, o.name, "compare")
+    runs.write_json(folder / "config.json", dataclasses.asdict(o))
+    print("".join(f"{line}\n" for _, line in shares.values() if line), end="")
+    return folder
 
 
 # ---------------------------------------------------------------- the command

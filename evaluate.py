@@ -1,9 +1,9 @@
 """How good an agent is, and how different two agents are.
 
-How good: pass@1 with its interval, maj@k, pass@k (Chen et al. 2021, "Evaluating Large Language Models Trained on Code",
-eq. 1). How different: the overlap of two agents' errors (Kuncheva & Whitaker 2003, "Measures of Diversity in Classifier
-Ensembles"), which is what makes a peer worth listening to. `rescue`, `omega`, and the interval for more than one sample
-of each problem, are our choices and are explained where they are made.
+How good: pass@1 with its interval, maj@k, and for those who import it pass@k (Chen et al. 2021, "Evaluating Large Language
+Models Trained on Code", eq. 1). How different: the overlap of two agents' errors (Kuncheva & Whitaker 2003, "Measures of
+Diversity in Classifier Ensembles"), which is what makes a peer worth listening to. `rescue`, `omega`, and the interval for
+more than one sample of each problem, are our choices and are explained where they are made.
 
 As a command it measures a cohort before any training (overlap.py; --help explains):
 
@@ -75,8 +75,13 @@ def share_interval(right: Sequence[Sequence[bool]], level: float = 0.95) -> tupl
     """
     samples = sum(len(group) for group in right)
     total = sum(sum(group) for group in right)
-    trials, k = len(right), samples // len(right)
-    return clopper_pearson(total // k, trials, level)[0], clopper_pearson(-(-total // k), trials, level)[1]
+    return mean_interval(total / samples, len(right), level)
+
+
+def mean_interval(mean: float, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """The interval of `share_interval` from a mean share in [0, 1] of so many problems, over any number of samples."""
+    successes = round(mean * trials, 9)  # so that 0.29 * 100 = 28.999999999999996 is 29
+    return clopper_pearson(math.floor(successes), trials, level)[0], clopper_pearson(math.ceil(successes), trials, level)[1]
 
 
 # ---------------------------------------------------------------- Several samples of one problem
@@ -97,7 +102,8 @@ def pass_at_k(correct: int, total: int, k: int) -> float:
 def maj_at_k(answers: Sequence[str | None], truth: str | None) -> float:
     """1 if the most frequent answer is right, 0 if not; one of several tied winners counts 1/(number tied).
 
-    That is the expected score of breaking the tie by lot. None and blank answers do not vote; without a vote it is 0.
+    That is the expected score of breaking the tie by lot (in training a tie gives no label: `rewards.majority`). None and
+    blank answers do not vote; without a vote it is 0.
     """
     votes = Counter(canonical(answer) for answer in answers if answer is not None and answer.strip())
     most = max(votes.values(), default=0)
@@ -106,6 +112,8 @@ def maj_at_k(answers: Sequence[str | None], truth: str | None) -> float:
 
 
 # ---------------------------------------------------------------- One agent on a set of problems
+
+AT_ONCE = 256  # texts in memory at a time
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ class Report:
 
 
 def evaluate(agent: Agent, problems: Sequence[Problem], k: int, max_new_tokens: int, temperature: float = 1.0,
-             generator: torch.Generator | None = None, rows: int = 256) -> Report:
+             generator: torch.Generator | None = None, rows: int = AT_ONCE) -> Report:
     """K samples of every problem that has a reference answer, graded; about `rows` samples are in memory at a time.
 
     The sampled policy is the one that training moves, at its temperature: no top-k, no top-p, no greedy search.

@@ -20,7 +20,7 @@ import rivals
 import runs
 from answers import extract_answer
 from evaluate import Report, evaluate, grade
-from grpo import group_advantages, group_figures, update
+from grpo import group_advantages, group_statistics, update
 from rewards import agreement
 from rollout import Agent, Rollouts, fits, sample
 from tasks import Problem
@@ -146,7 +146,7 @@ def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, c: Tensor, began: f
         agent, rollouts, advantages, temperature=o.temperature, max_grad_norm=o.max_grad_norm,
         micro_batch=o.micro_batch * per_group,
     )  # fmt: skip
-    return learned | group_figures(rollouts, rewards) | {
+    return learned | group_statistics(rollouts, rewards) | {
         "accuracy": c.mean().item(),
         "tokens": int(rollouts.mask.sum()),
         "rollouts": c.numel(),

@@ -8,12 +8,13 @@ of its group, so no value network is needed:
     rho  = pi(token) / pi_old(token)
 
 What to know beside the paper (Shao et al. 2024, DeepSeekMath, eq. 3), and where most code of that name differs:
-  - A unanimous group has advantage exactly 0 (no epsilon under the fraction), and without a KL term it is not even read again.
+  - A unanimous group has advantage exactly 0 (no epsilon under the fraction), and without a KL term the model is not run on it.
   - One pass over fresh rollouts is on-policy: rho is 1 in value and carries the gradient, so nothing is ever clipped.
   - The prompt is read once per group here too, and the gradient flows back through its cache, exactly (tests/test_grpo.py).
   - Dropout is off: the policy that is scored is the policy that was sampled.
 
-Shapes: P prompts, K rollouts of each, T prompt tokens, L completion tokens, V vocabulary.
+Shapes: P prompts, K rollouts of each, T prompt tokens, L completion tokens, V vocabulary; p groups in memory at a time, of
+whose completions only the longest one's length is read (still written L), n tokens that are scored.
 """
 
 import contextlib
@@ -34,12 +35,12 @@ def group_advantages(rewards: Tensor, scale: bool = True) -> Tensor:
     """
     unanimous = (rewards == rewards[:, :1]).all(-1, keepdim=True)  # [P,1]
     centred = rewards - rewards.mean(-1, keepdim=True)  # [P,K]
-    std = rewards.std(-1, correction=0, keepdim=True) if scale else 1.0
+    std = rewards.std(-1, correction=0, keepdim=True) if scale else 1.0  # [P,1]
     return torch.where(unanimous, 0.0, centred / torch.where(unanimous, 1.0, std))
 
 
-def group_figures(rollouts: Rollouts, rewards: Tensor) -> dict[str, float]:
-    """What groups looked like before they were learnt from. `rewards` [P,K]; how the rollouts are folded does not matter."""
+def group_statistics(rollouts: Rollouts, rewards: Tensor) -> dict[str, float]:
+    """What groups looked like before they were learnt from. `rewards` [P,K]; the rollouts may be [P,K] or [PK,1]."""
     return {
         "reward_mean": rewards.mean().item(),
         "reward_std": rewards.std(-1, correction=0).mean().item(),  # within groups: what advantages are made of
@@ -66,7 +67,7 @@ def token_weights(mask: Tensor, average: str = "sequence", max_new_tokens: int |
 
 
 def kl_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
-    """Schulman's k3 estimate of KL(pi || ref) at each token: r - log r - 1 with r = ref/pi; never negative."""
+    """Schulman's k3 estimate of KL(pi || ref) at each token: r - log r - 1 with r = ref/pi; never negative. Any shape."""
     log_ratio = ref_logp - logp
     return log_ratio.exp() - log_ratio - 1
 
@@ -80,12 +81,12 @@ def policy_loss(
     ref_logp: Tensor | None = None,
     beta: float = 0.0,
 ) -> Tensor:
-    """The clipped surrogate, to be minimised; all tensors [P,K,L], advantages [P,K], `weights` from `token_weights`."""
-    scored = weights > 0
+    """The clipped surrogate of p groups, to be minimised; all [p,K,L], advantages [p,K], `weights` from `token_weights`."""
+    scored = weights > 0  # [p,K,L], as all that follow
     # Zeroed before exp: a masked position may hold anything, and inf * 0 would be NaN in the gradient.
     log_ratio = torch.where(scored, logp - old_logp, 0.0)
     ratio = log_ratio.exp()
-    a = advantages[..., None]  # [P,K,1]
+    a = advantages[..., None]  # [p,K,1]
     gain = torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a)
     if beta:
         gain = gain - beta * kl_k3(torch.where(scored, logp, 0.0), torch.where(scored, ref_logp, 0.0))
@@ -93,22 +94,25 @@ def policy_loss(
 
 
 def pick_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> Tensor:
-    """log pi(ids) under softmax(logits / temperature): [n,V], [n,m] -> [n,m]"""
+    """log pi(ids) under softmax(logits / temperature): logits [n,V], m ids a row [n,m] -> [n,m]."""
     scaled = logits.float()
-    if temperature != 1:  # each copy of the logits is felt, and so is its gradient
+    if temperature != 1:  # left out where it is 1: a copy of the logits costs n V 4 bytes, and its gradient as much
         scaled = scaled / temperature
     return scaled.gather(-1, ids) - scaled.logsumexp(-1, keepdim=True)
 
 
 def token_logprobs(model: PreTrainedModel, rollouts: Rollouts, groups: Tensor, temperature: float) -> Tensor:
-    """Log-probs of the completions of some groups, differentiable, at the sampling temperature: [p,K,L]."""
-    prompt_ids, prompt_mask = rollouts.prompt_ids[groups], rollouts.prompt_mask[groups]
-    ids, mask = rollouts.completion_ids[groups], rollouts.mask[groups]
+    """Log-probs of the completions of p groups, differentiable, at the sampling temperature: [p,K,L].
+
+    `groups` [p] are their places among the P groups.
+    """
+    prompt_ids, prompt_mask = rollouts.prompt_ids[groups], rollouts.prompt_mask[groups]  # [p,T]
+    ids, mask = rollouts.completion_ids[groups], rollouts.mask[groups]  # [p,K,L]
     padding = int(prompt_mask.argmax(-1).min())  # columns that none of these groups needs
     prompt_ids, prompt_mask = prompt_ids[:, padding:], prompt_mask[:, padding:]  # [p,T]
     longest, full = int(mask.sum(-1).max()), ids.shape[-1]
     ids, mask = ids[..., :longest].flatten(0, 1), mask[..., :longest].flatten(0, 1)  # [p*K,L]
-    # Models are in eval mode, but for gradient checkpointing, under which the library keeps no cache.
+    # Models are in eval mode except while gradient checkpointing is on, under which the library keeps no cache.
     path = over_shared_prompt if can_share_prompt(model) and not model.training else over_repeated_prompt
     logp = path(model, prompt_ids, prompt_mask, ids, mask, temperature)  # [p*K,L]
     return torch.nn.functional.pad(logp, (0, full - longest)).view(len(groups), -1, full)
@@ -121,12 +125,12 @@ def over_shared_prompt(
     p, k = len(prompt_ids), len(ids) // len(prompt_ids)
     cache = DynamicCache(config=model.config)
     first = read(model, prompt_ids, prompt_mask, cache, last_only=True)[:, -1]  # [p,V]
-    first = pick_logprobs(first, ids[:, 0].view(p, k), temperature).view(p * k, 1)
+    first = pick_logprobs(first, ids[:, 0].view(p, k), temperature).view(p * k, 1)  # [p*K,1]
     if ids.shape[1] == 1:
         return first
     cache.batch_repeat_interleave(k)
     whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)  # [p*K,T+L-1]
-    predicting = mask[:, 1:].bool()  # the logits at token t predict token t+1
+    predicting = mask[:, 1:].bool()  # [p*K,L-1]; the logits at token t predict token t+1
     with head_reads_only(model, predicting):
         logits = read(model, ids[:, :-1], whole_mask, cache)[0]  # [n,V], n scored tokens
     rest = pick_logprobs(logits, ids[:, 1:][predicting][:, None], temperature)  # [n,1]
@@ -141,9 +145,9 @@ def over_repeated_prompt(
     k = len(ids) // len(prompt_ids)
     whole = torch.cat([prompt_ids.repeat_interleave(k, 0), ids[:, :-1]], 1)  # [p*K,T+L-1]
     whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)
-    scored = mask.bool()
+    scored = mask.bool()  # [p*K,L]
     before = scored.new_zeros(len(ids), prompt_ids.shape[1] - 1)
-    predicting = torch.cat([before, scored], 1)  # the last prompt token predicts the first of the completion
+    predicting = torch.cat([before, scored], 1)  # [p*K,T+L-1]; the last prompt token predicts the first of the completion
     with head_reads_only(model, predicting):
         logits = read(model, whole, whole_mask)[0]  # [n,V]
     return torch.zeros(ids.shape, device=ids.device).masked_scatter(
@@ -179,17 +183,18 @@ def update(
     Groups without a signal (all advantages 0) add nothing to the gradient and are left out, unless there is a KL term;
     where no group has one, no step is taken.
 
-    Returns loss and grad_norm, means over the epochs, and approx_kl and clip_fraction, means over the scored tokens. With
-    one epoch the *value* of the loss is 0 (the advantages of a group sum to 0, rho is 1); its gradient is not. approx_kl
-    then only shows how far sampler and learner disagree by rounding.
-    Raises FloatingPointError, before that optimizer step, when the loss or its gradient is not finite.
+    Returns loss and grad_norm, means over the epochs, and over the scored tokens approx_kl and clip_fraction, the share whose
+    rho lies outside the clipping interval, whether or not the minimum takes the clipped side. With one epoch, no KL term and
+    average="sequence" the *value* of the loss is 0 (rho is 1, and the advantages of a group sum to 0); its gradient is not.
+    approx_kl then only shows how far sampler and learner disagree by rounding.
+    Raises FloatingPointError when the loss or its gradient is not finite, before that optimizer step; or when weights are not,
+    after it.
     """
     weights = token_weights(rollouts.mask, average, max_new_tokens)  # [P,K,L]
     advantages = advantages.to(agent.device)
-    with_signal = advantages.abs().sum(-1).nonzero().squeeze(-1)
-    chosen = (
-        torch.arange(len(advantages), device=agent.device) if beta else with_signal
-    )  # the KL term speaks of every group
+    with_signal = advantages.abs().sum(-1).nonzero().squeeze(-1)  # the places of those groups
+    everything = torch.arange(len(advantages), device=agent.device)
+    chosen = everything if beta else with_signal  # the KL term speaks of every group
     old, totals = {}, {"loss": 0.0, "approx_kl": 0.0, "clip_fraction": 0.0, "grad_norm": 0.0}
     if not len(chosen):
         return totals
@@ -206,12 +211,14 @@ def update(
             loss = policy_loss(logp, before, advantages[groups], weights[groups], clip, ref, beta)
             loss.backward()
             totals["loss"] += loss.item() / epochs
-            add_ratio_figures(totals, logp.detach(), before, rollouts, groups, clip, n_tokens)
+            add_ratio_means(totals, logp.detach(), before, rollouts, groups, clip, n_tokens)
         norm = torch.nn.utils.clip_grad_norm_(agent.parameters(), max_grad_norm).item()
         totals["grad_norm"] += norm / epochs
         if not math.isfinite(norm + totals["loss"]):
-            raise FloatingPointError(f"agent {agent.name}: loss {totals['loss']:g}, gradient norm {norm:g}")
+            raise FloatingPointError(f"agent {agent.name}: loss {totals['loss']:g} or gradient norm {norm:g} is not finite")
         agent.optimizer.step()
+        if not all(p.isfinite().all() for p in agent.parameters()):  # else it would be saved as a good checkpoint
+            raise FloatingPointError(f"agent {agent.name}: the step made weights that are not finite")
     return totals
 
 
@@ -225,7 +232,7 @@ def recomputing(agent: Agent):
         agent.model.eval()
 
 
-def add_ratio_figures(
+def add_ratio_means(
     totals: dict[str, float],
     logp: Tensor,
     before: Tensor,

@@ -6,13 +6,13 @@ Its parts are weights, optimizer, and the larger of sampling (cache and logits) 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evaluate import AT_ONCE
 from judges import INSTRUCTIONS
 from rewards import REWARDS
 from rollout import Agent
 
 PROMPT = 256  # tokens of a prompt, a guess: an estimate is made before all data are read
-EVALUATED = 256  # texts that are in memory at a time while evaluating
-EVALUATION_DECIDES = f"--max-new-tokens (evaluations hold {EVALUATED} texts at a time), --eval-problems, --eval-k"
+EVALUATION_DECIDES = f"--max-new-tokens (evaluations hold {AT_ONCE} texts at a time), --eval-problems, --eval-k"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def at_a_time(o) -> AtATime:
     read = INSTRUCTIONS + 2 * o.max_new_tokens if method.needs_chat else 0  # a scorer is shown a solution and an evaluation
     return AtATime(
         sampled=forms * o.prompts * voters,
-        evaluated=min(EVALUATED, o.eval_problems * o.eval_k),
+        evaluated=min(AT_ONCE, o.eval_problems * o.eval_k),
         prompt=PROMPT + read,
         learned=min(o.micro_batch, learned) * o.k,
         new=o.max_new_tokens,
@@ -55,7 +55,7 @@ class Memory:
     drawing: int  # logits while sampling
     learning: int  # logits while learning
     held: AtATime
-    less_sampling: str
+    lowers_sampling: str  # the options that do: those of training, or those of evaluating where that takes more
 
     def __str__(self) -> str:
         giga = 2**30
@@ -63,7 +63,7 @@ class Memory:
         return (
             f"memory: about {total / giga:.1f} GiB = weights {self.weights / giga:.1f} + optimizer {self.optimizer / giga:.1f} "
             f"+ the larger of sampling {(self.cache + self.drawing) / giga:.1f} (cache {self.cache / giga:.1f}, logits "
-            f"{self.drawing / giga:.1f}; prompts of {self.held.prompt} tokens; lower {self.less_sampling}) and learning "
+            f"{self.drawing / giga:.1f}; prompts of {self.held.prompt} tokens; lower {self.lowers_sampling}) and learning "
             f"{self.learning / giga:.1f} (logits alone; lower {self.held.less_learning})"
         )
 
@@ -72,9 +72,9 @@ class Memory:
         giga = 2**30
         return (
             f"by the estimate, sampling takes {(self.cache + self.drawing) / giga:.1f} GiB, in proportion to each of "
-            f"{self.less_sampling}; learning {self.learning / giga:.1f} GiB, in proportion to each of "
+            f"{self.lowers_sampling}; learning {self.learning / giga:.1f} GiB, in proportion to each of "
             f"{self.held.less_learning}, and activations, which --checkpointing lowers; weights {self.weights / giga:.1f} GiB "
-            f"(--dtype bfloat16 halves float32); optimizer {self.optimizer / giga:.1f} GiB (next to none with LoRA)"
+            f"(with LoRA --dtype bfloat16 halves them); optimizer {self.optimizer / giga:.1f} GiB (next to none with LoRA)"
         )
 
 
@@ -108,7 +108,7 @@ def estimate(agents: Sequence[Agent], held: AtATime) -> Memory:
         drawing=max(drawing),
         learning=max(learning),
         held=held,
-        less_sampling=less,
+        lowers_sampling=less,
     )
 
 

@@ -118,12 +118,16 @@ class Options:
     checkpointing: bool = option(False, "recompute activations while learning: less memory, more time")
 
     seed: int = option(0, "decides every draw")
-    device: str = option("auto", "auto, cpu, cuda, mps, ...")
-    dtype: str = option("float32", "of the model's weights", choices=["float32", "bfloat16"])
+    device: str = option("auto", "auto (cuda where there is one, else cpu), cpu, cuda, mps, ...")
+    dtype: str = option(
+        "float32",
+        "of the model's weights; bfloat16 goes with LoRA, whose adapters are float32",
+        choices=["float32", "bfloat16"],
+    )
     out: str = option("runs", "where run folders go")
     name: str | None = option(None, "name of the run's folder; it must not exist yet (default: the next free number)")
     save_every: int = option(0, "steps between checkpoints, the last two are kept; 0 = only at the end, -1 = never")
-    resume: str | None = option(None, "folder of a run to continue")
+    resume: str | None = option(None, "folder of a run, or of a comparison, to continue")
 
     def __post_init__(self):
         if self.agents is None:
@@ -220,10 +224,14 @@ def check_world(o: Options) -> None:
         raise UserError(f"--agents {o.agents}, but --models names {len(o.models)}, one for each agent: leave --agents out")
     if o.dtype != "float32" and not o.models:
         raise UserError("--dtype belongs to real models: the tiny ones are float32")
+    if o.dtype == "bfloat16" and not o.lora_rank:
+        raise UserError("--dtype bfloat16 needs --lora-rank: most steps of AdamW are too small to change a bfloat16 weight")
     if o.lora_targets and not o.lora_rank:
         raise UserError("--lora-targets names the layers that get an adapter: give --lora-rank, or leave it out")
     if o.checkpointing and not o.lora_rank and not o.models:
         raise UserError("--checkpointing goes with --lora-rank, or with real models")
+    if o.data == "tiny" and o.max_new_tokens > 200:
+        raise UserError("--max-new-tokens: the tiny models read 256 tokens in all, so at most 200 new ones (their texts take 40)")
     if o.topics and o.data != "tiny":
         raise UserError("--topics belongs to the tiny world (--data tiny)")
     if (o.models is None) != (o.data == "tiny"):
@@ -296,6 +304,10 @@ def parse(arguments: Sequence[str] | None, description: str, kind=Options):
 def show_plainly(action: argparse.Action) -> None:
     """In --help: `--eval-every N`, not `--eval_every EVAL_EVERY, --eval-every EVAL_EVERY`. Both can still be typed."""
     action.option_strings = [text for text in action.option_strings if "_" not in text]
+    if action.option_strings[0].startswith("--no-"):
+        action.help = f"turn off {action.option_strings[0].replace('--no-', '--')}"
+    elif action.default not in (None, False, argparse.SUPPRESS) and "default" not in (action.help or ""):
+        action.help += f" (default: {action.default})"
     kinds = {int: "N", float: "X", str: "TEXT"}
     if action.nargs != 0 and not (action.choices and action.nargs is None):
         action.metavar = kinds.get(action.type, "yes|no")
@@ -316,13 +328,14 @@ def what_was_typed(parser: argparse.ArgumentParser, arguments: Sequence[str] | N
 def resumed(folder: str, typed: dict, kind=Options):
     """The options of the run to continue. What would change what is computed is refused by name."""
     saved = runs.read_json(Path(folder) / "config.json")
-    if saved.get("compare"):
-        raise UserError(f"{folder} is a comparison; resume one of the runs inside it")
+    free = ["resume", "save_every", "device", "drafts_shown"]
+    if not saved.get("compare") and "rows" not in saved:  # the runs of a comparison stay comparable
+        free.append("steps")
     for name, value in typed.items():
-        if name not in ("resume", "steps", "save_every", "device", "drafts_shown") and value != saved.get(name):
+        if name not in free and value != saved.get(name):
             raise UserError(
                 f"{flag(name)} was {saved.get(name)} in {folder} and cannot change on --resume "
-                "(only --steps, --save-every, --device and what is shown can)"
+                f"(only {', '.join(flag(name) for name in free[1:])} can)"
             )
     teacher = saved.get("method") in REWARDS and REWARDS[saved["method"]].needs_teacher
     if teacher and typed.get("steps", saved.get("steps")) != saved.get("steps"):

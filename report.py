@@ -2,7 +2,7 @@
 
 Everything is read back from the run's own files (config.json, metrics.jsonl), so a table or a figure can be made again:
 
-    python report.py runs/corl-001          # table, training.png and, for two agents, overlay.png
+    python report.py runs/corl-001          # table, training.png; overlay.png for two agents, several topics, corl or ttrl
     python report.py runs/compare-001       # the comparison's tables and compare.png (comparison.py)
 
 `training.png` has the panels of the Co-RL paper's Figures 2 (a to c) and 4.
@@ -11,6 +11,7 @@ Everything is read back from the run's own files (config.json, metrics.jsonl), s
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -81,16 +82,28 @@ def finish(folder: Path) -> None:
     print(
         f"\nwritten: {folder}/ ({', '.join(sorted(p.name for p in folder.iterdir() if p.suffix in ('.png', '.jsonl')))})"
     )
-    if config["data"] == "tiny":
-        print(NEXT.format(folder=folder))
+    print(what_next(config, folder))
 
 
-NEXT = """\
-next:
-  python cohort.py --method ttrl                         the same agents, each rewarded by its own vote
-  python cohort.py --compare corl ttrl gt --seeds 0 1 2  the three rewards side by side
-  python cohort.py --topics bracket                      one topic alone: does the forecast fare better?
-  python dynamics.py --overlay {folder}   the measured paths on the phase portrait"""
+def what_next(config: dict, folder: Path) -> str:
+    """Commands to try after a run."""
+    if config["data"] != "tiny":
+        commands = [
+            ("python cohort.py ... --method ttrl", "the same options, each agent rewarded by its own vote"),
+            ("python cohort.py ... --compare corl ttrl gt --seeds 0 1 2", "the same starts under three rewards"),
+            (f"python cohort.py --resume {folder} --steps {2 * config['steps']}", "twice as long"),
+        ]
+    else:
+        other, says = ("ttrl", "its own vote") if config["method"] != "ttrl" else ("corl", "its peer's vote")
+        commands = [
+            (f"python cohort.py --method {other}", f"the same agents, each rewarded by {says}"),
+            ("python cohort.py --compare corl ttrl gt --seeds 0 1 2", "the three rewards side by side"),
+            ("python cohort.py --topics bracket", "one topic alone: does the forecast fare better?"),
+        ]
+        if config["agents"] == 2:
+            commands.append((f"python dynamics.py --overlay {folder}", "the measured paths on the phase portrait"))
+    width = max(len(command) for command, _ in commands)
+    return "\n".join(["next:", *(f"  {command:<{width}}  {says}" for command, says in commands)])
 
 
 def forecasts(config: dict, start: np.ndarray) -> list[str]:
@@ -109,15 +122,31 @@ def forecasts(config: dict, start: np.ndarray) -> list[str]:
     return [dynamics.NAMES[int(label)] for label in labels]
 
 
-def topic_rows(config: dict, measured: Sequence[dict]) -> list[tuple]:
-    """(topic, start [N], end [N], forecast, outcome) of each topic."""
+@dataclass(frozen=True)
+class Row:
+    """One topic of the closing table."""
+
+    topic: str
+    start: list[float]  # accuracy of each agent
+    end: list[float]
+    forecast: str
+    outcome: str
+
+    @property
+    def told(self) -> bool:
+        """Whether the theory said how it would end."""
+        return self.forecast in ("right", "wrong", "split")
+
+
+def topic_rows(config: dict, measured: Sequence[dict]) -> list[Row]:
+    """Each topic's way from the first evaluation to the last."""
     first, last = measured[0]["probes"], measured[-1]["probes"]
     topics = list(next(iter(first.values())))
     start, end = (
         [[probes[name][topic] for name in config["agent_names"]] for topic in topics] for probes in (first, last)
     )
     return [
-        (t, s, e, f, dynamics_runs.outcome(e))
+        Row(t, s, e, f, dynamics_runs.outcome(e))
         for t, s, e, f in zip(topics, start, end, forecasts(config, np.array(start)), strict=True)
     ]
 
@@ -133,27 +162,22 @@ def topic_table(config: dict, measured: Sequence[dict]) -> str:
         + "   forecast  outcome"
     )
     lines = [head, "-" * len(head)]
-    for topic, start, end, forecast, result in rows:
-        side = f"   {sum(start):.2f} {'> 1' if sum(start) > 1 else '< 1' if sum(start) < 1 else '= 1'}  " if two else ""
-        verdict = (
-            ""
-            if forecast not in ("right", "wrong", "split")
-            else "  as forecast"
-            if forecast == result
-            else "  NOT as forecast"
-        )
+    for row in rows:
+        total = sum(row.start)
+        side = f"   {total:.2f} {'> 1' if total > 1 else '< 1' if total < 1 else '= 1'}  " if two else ""
+        verdict = "" if not row.told else "  as forecast" if row.forecast == row.outcome else "  NOT as forecast"
         lines.append(
-            f"{topic:<12}"
-            + "".join(f"{s:>11.2f}  {e:>5.2f}" for s, e in zip(start, end, strict=True))
+            f"{row.topic:<12}"
+            + "".join(f"{s:>11.2f}  {e:>5.2f}" for s, e in zip(row.start, row.end, strict=True))
             + side
-            + f"   {forecast or '-':<8}  {result:<7}{verdict}"
+            + f"   {row.forecast or '-':<8}  {row.outcome:<7}{verdict}"
         )
     means = "".join(
-        f"{np.mean([r[1][n] for r in rows]):>11.2f}  {np.mean([r[2][n] for r in rows]):>5.2f}"
+        f"{np.mean([row.start[n] for row in rows]):>11.2f}  {np.mean([row.end[n] for row in rows]):>5.2f}"
         for n in range(len(names))
     )
-    told = [r for r in rows if r[3] in ("right", "wrong", "split")]
-    hits = f"{sum(r[3] == r[4] for r in told)} of {len(told)} forecasts came true" if told else ""
+    told = [row for row in rows if row.told]
+    hits = f"{sum(row.forecast == row.outcome for row in told)} of {len(told)} forecasts came true" if told else ""
     return "\n".join([*lines, f"{'mean':<12}{means}   {hits}"])
 
 
@@ -168,7 +192,7 @@ def accuracy_table(measured: Sequence[dict]) -> str:
                 f"{e['majk']:>6.3f}{e['length']:>8.1f}{e['truncated']:>11.2f}"
             )
     lines += [
-        f"hardened wrong, right in under 10 % of samples: {name} {' '.join(found)}"
+        f"hardened wrong, right in under 10 % of samples: {name} {', '.join(found)}"
         for name, found in hardened(measured[-1]).items()
         if found
     ]
@@ -180,6 +204,11 @@ def hardened(line: dict) -> dict[str, list[str]]:
     if len(next(iter(line["probes"].values()))) == 1:
         return {}
     return {name: [topic for topic, p in probes.items() if p < 0.1] for name, probes in line["probes"].items()}
+
+
+def accuracy_title(data: str) -> str:
+    """What a figure calls the accuracy over training. All 64 sums are trained on; elsewhere it is of problems held out."""
+    return "pass@1" if data == "sums" else "held-out pass@1"
 
 
 def by_topic(line: dict) -> dict[str, list[float]]:
@@ -210,7 +239,7 @@ def draw_training(folder: Path) -> None:
         length.plot(x, smooth([a["length"] for a in own]), color=colour, label=name)
     agreement.plot(x, smooth([line["agreement"] for line in steps]), color="black", ls="--", label="majorities agree")
     for axis, title in (
-        (accuracy, "held-out pass@1"),
+        (accuracy, accuracy_title(config["data"])),
         (agreement, "agreement and pseudo-label accuracy"),
         (spread, "reward std within a group"),
         (length, "completion length (tokens)"),

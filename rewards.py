@@ -3,22 +3,24 @@
 Most methods are a *label* function: they name one answer per prompt, and a rollout earns 1 where its answer equals that
 label and 0 elsewhere (Co-RL, section "The Co-RL Framework": r = 1[a = label]). The others grade a rollout directly.
     label functions    f(n, ballots, truths) -> P labels, `str | None`
-    direct rewards     f(n, written, truths) -> [P,K]
-n is the agent that is paid, and truths holds the P reference answers, or None. ballots[m] are the answers of agent m that
-vote (`Ballots`). To add a method, write one function and one entry of REWARDS.
+    direct rewards     f(n, graded, truths) -> [P,K]
+n is the agent that is paid, and truths holds a reference answer for each prompt, or None where it has none. ballots[m] are
+the answers of agent m that vote (`Ballots`). To add a method, write one function and one entry of REWARDS.
 
-written[m] is what agent m wrote in this step (`rollout.Rollouts`), of which a direct reward reads
+graded[m] is what agent m is paid for in this step (`rollout.Rollouts`), of which a direct reward reads
     answers    P lists of K `str | None`; None where a completion has no answer, truncated ones included
     entropy    [P,K] mean entropy of the policy over the completion's tokens, in nats
     certainty  [P,K] mean over the completion's tokens of KL(uniform || p) up to the constant log V, in nats
-With CoMAS written[m] is what became of it (`judges.Judged`), of which its reward reads
+With CoMAS graded[m] is what became of it (`judges.Judged`), of which its reward reads
     scores     P lists of K scores 1, 2, 3 or None
 
-Who votes and who is trained need not be the same rollouts: with `--votes V` the label comes from all V rollouts of a
-prompt and the first K of them are trained on (TTRL's authors: V = 64, K = 32), and Co-rewarding-II lets a teacher vote.
+Shapes, here and in the files that follow: P prompts, K rollouts of each that are trained on, W that vote, V tokens in the
+vocabulary. W is K unless said otherwise: with `--votes W` the label comes from all W rollouts of a prompt and the first K of
+them are trained on (TTRL's authors: W = 64, K = 32), and Co-rewarding-II lets a teacher vote.
 
 Ours and not the papers': a tie gives no label, and a prompt without a label pays nobody (the papers do not say; with
-the first-seen answer as label it would depend on the order of the rollouts). A label needs no least share beyond that.
+the first-seen answer as label it would depend on the order of the rollouts). Any most frequent answer will do,
+however small its share of the votes.
 """
 
 import functools
@@ -64,7 +66,7 @@ def interaction(score):
 
 @dataclass(frozen=True)
 class Ballots:
-    """The answers of one agent that vote: P lists of V `str | None`."""
+    """The answers of one agent that vote: P lists of W `str | None`."""
 
     answers: list
 
@@ -112,30 +114,30 @@ def ground_truth(n, ballots, truths):
     return truths
 
 
-# --- Direct rewards: (n, written, truths) -> P lists of K, or a tensor [P,K]. ---
+# --- Direct rewards: (n, graded, truths) -> P lists of K, or a tensor [P,K]. ---
 
 
-def semantic_cluster(n, written, truths):
+def semantic_cluster(n, graded, truths):
     """EMPO: the share of the group's K rollouts that give the same answer as this one; a missing answer earns 0."""
-    return [[sum(agreement(group, answer)) / len(group) for answer in group] for group in written[n].answers]
+    return [[sum(agreement(group, answer)) / len(group) for answer in group] for group in graded[n].answers]
 
 
-def negative_entropy(n, written, truths):
+def negative_entropy(n, graded, truths):
     """RENT: minus the mean token entropy, so that a confident completion earns more."""
-    return -written[n].entropy
+    return -graded[n].entropy
 
 
-def self_certainty(n, written, truths):
-    """Intuitor: mean over the tokens of KL(uniform || p) = logsumexp(logits) - mean_V(logits) - log V.
+def self_certainty(n, graded, truths):
+    """Intuitor: mean over the tokens of KL(uniform || p) = logsumexp(logits) - mean(logits) - log V, mean over V.
 
     The last term is left out: it is a constant, which the group's mean would take away.
     """
-    return written[n].certainty
+    return graded[n].certainty
 
 
-def judged_score(n, written, truths):
+def judged_score(n, graded, truths):
     """CoMAS, the solver's part: (s - 1) / 2 where the solution was given the score s, 0 where that cannot be read."""
-    return [[interaction(score)[0] for score in group] for group in written[n].scores]
+    return [[interaction(score)[0] for score in group] for group in graded[n].scores]
 
 
 @dataclass(frozen=True)
@@ -172,12 +174,12 @@ class Method:
         """The label that agent n is trained towards, per prompt: P items, None where there is none."""
         return self.label(n, ballots, truths) if self.label else [None] * len(truths)
 
-    def __call__(self, n, written, truths, labels):
+    def rewards(self, n, graded, truths, labels):
         """Rewards [P,K] float32 of agent n's rollouts; `labels` are those of `self.labels`."""
         if self.direct:
-            return torch.as_tensor(self.direct(n, written, truths), dtype=torch.float32)  # [P,K]
-        rewards = [agreement(group, label) for group, label in zip(written[n].answers, labels, strict=True)]
-        return torch.tensor(rewards, dtype=torch.float32)  # [P,K]
+            return torch.as_tensor(self.direct(n, graded, truths), dtype=torch.float32)  # [P,K]
+        marks = [agreement(group, label) for group, label in zip(graded[n].answers, labels, strict=True)]
+        return torch.tensor(marks, dtype=torch.float32)  # [P,K]
 
 
 REWARDS = {

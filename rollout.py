@@ -87,7 +87,7 @@ class Agent:
 class Rollouts:
     """K completions of each of P prompts, written by one agent.
 
-    `mask` is 1 through the first end token, inclusive, and comes from positions: pad and end are often one id.
+    `mask` is 1 through the first end token, inclusive: found by its position, since pad and end are often one id.
     `logprobs`, `entropy` and `certainty` are those of the policy that was sampled, at its temperature.
     """
 
@@ -118,7 +118,8 @@ def tokens_with(tokenizer: PreTrainedTokenizerBase, text: str) -> frozenset[int]
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Ids that end a completion: the tokenizer's, and those the model declares (chat models often have two)."""
     found: set[int] = set()
-    for ids in (tokenizer.eos_token_id, model.config.eos_token_id, model.generation_config.eos_token_id):
+    declared = getattr(model.config.get_text_config(), "eos_token_id", None)  # a model with eyes has a part for text
+    for ids in (tokenizer.eos_token_id, declared, model.generation_config.eos_token_id):
         found.update([ids] if isinstance(ids, int) else ids or [])
     if not found:
         raise UserError(
@@ -151,7 +152,8 @@ def read(
     positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # padding does not count
     cache_name = cache_argument(type(model))
     options = {"use_cache": False} if cache is None else {cache_name: cache, "use_cache": True}
-    return model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=int(last_only), **options).logits
+    keep = int(last_only)  # by the library's convention 1 is the last position, 0 all of them
+    return model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=keep, **options).logits
 
 
 def can_share_prompt(model: PreTrainedModel) -> bool:
@@ -196,14 +198,14 @@ def draw(logits: Tensor, temperature: float, uniform: Tensor) -> tuple[Tensor, T
     if not log_z.isfinite().all():
         raise FloatingPointError("the model's logits are not finite")
     probs = (scaled - log_z[:, None]).exp_()  # [n,V]
-    entropy = log_z - torch.linalg.vecdot(probs, scaled)
+    entropy = log_z - torch.linalg.vecdot(probs, scaled)  # [n]
     if temperature == 0:
         token = scaled.argmax(-1)
     else:
-        cumulative = probs.cumsum_(-1)  # in place: with V = 150,000 each copy is felt
+        cumulative = probs.cumsum_(-1)  # [n,V], in place: with V = 150,000 a copy costs time and memory
         # The factor keeps rounding from pointing behind the last token that has any probability.
-        target = uniform[:, None].to(probs) * cumulative[:, -1:] * (1 - 1e-6)
-        token = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
+        target = uniform[:, None].to(probs) * cumulative[:, -1:] * (1 - 1e-6)  # [n,1]
+        token = torch.searchsorted(cumulative, target, right=True).squeeze(-1)  # [n]
     logprob = scaled.gather(-1, token[:, None]).squeeze(-1) - log_z
     return token, logprob, entropy, log_z - scaled.mean(-1)
 
@@ -236,8 +238,11 @@ def sample_cohort(
         uniform = torch.cat([torch.rand(len(prompts[n]) * k, max_new_tokens, generator=generators[n]) for n in who])
         ids = [encode(text, agents[n].tokenizer) for n in who for text in prompts[n]]
         adapters = [agents[n].adapter for n in who for _ in prompts[n]]
-        first = agents[who[0]]
-        written = complete(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop)
+        first = agents[who[0]]  # agents of one base have one tokenizer, and one --stop
+        try:
+            written = complete(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop)
+        except FloatingPointError as error:
+            raise FloatingPointError(f"agent {'/'.join(agents[n].name for n in who)}: {error}") from None
         for n, part in zip(who, split_rollouts(written, [len(prompts[n]) for n in who]), strict=True):
             part.answers = [
                 [extract_answer(text, agents[n].answer) if done else None for text, done in zip(*group, strict=True)]
@@ -274,10 +279,10 @@ def complete(
     silent = end_tokens(model, tokenizer)  # these are no part of the text; a token that holds `stop` is, up to it
     ends = torch.tensor(sorted(silent | (tokens_with(tokenizer, stop) if stop else set())), device=model.device)
     prompt_ids, prompt_mask = left_pad(prompts, int(ends[0]), model.device)  # [P,T]
-    rows, longest = uniform.shape
-    check_context(model, prompt_ids.shape[1], longest)
-    tokens = torch.full((rows, longest), int(ends[0]), device=model.device)
-    logprobs, entropy, certainty = (torch.zeros(rows, longest, device=model.device) for _ in range(3))
+    rows, most = uniform.shape  # P*K, max_new_tokens
+    check_context(model, prompt_ids.shape[1], most)
+    tokens = torch.full((rows, most), int(ends[0]), device=model.device)  # [P*K,L]
+    logprobs, entropy, certainty = (torch.zeros(rows, most, device=model.device) for _ in range(3))
     finished = torch.zeros(rows, dtype=torch.bool, device=model.device)
 
     share = can_share_prompt(model)
@@ -292,14 +297,14 @@ def complete(
 
     alive = torch.arange(rows, device=model.device)  # which rollouts the batch still holds
     uniform = uniform.to(model.device)
-    for t in range(longest):
-        token, *figures = draw(logits, temperature, uniform[alive, t])
+    for t in range(most):
+        token, *values = draw(logits, temperature, uniform[alive, t])
         tokens[alive, t] = token
-        for store, value in zip((logprobs, entropy, certainty), figures, strict=True):
+        for store, value in zip((logprobs, entropy, certainty), values, strict=True):
             store[alive, t] = value
         ended = torch.isin(token, ends)
         finished[alive[ended]] = True
-        if finished.all() or t + 1 == longest:
+        if finished.all() or t + 1 == most:
             break
         if share and ended.any():
             cache.batch_select_indices(~ended)
@@ -332,19 +337,19 @@ def adapter_rows(
     return lora.use(model, [name for name in adapters for _ in range(repeats)])
 
 
-def context(model: PreTrainedModel) -> float:
+def context_length(model: PreTrainedModel) -> float:
     """The longest text that the model can read, in tokens."""
     return getattr(model.config.get_text_config(), "max_position_embeddings", None) or float("inf")
 
 
 def fits(agent: Agent, prompt: str, max_new_tokens: int) -> bool:
     """Whether a prompt and a completion of so many tokens fit the agent's context."""
-    return len(encode(prompt, agent.tokenizer)) + max_new_tokens <= context(agent.model)
+    return len(encode(prompt, agent.tokenizer)) + max_new_tokens <= context_length(agent.model)
 
 
 def check_context(model: PreTrainedModel, prompt: int, completion: int) -> None:
     """A prompt that does not fit is an error, never cut in silence."""
-    limit = context(model)
+    limit = context_length(model)
     if prompt + completion > limit:
         raise UserError(
             f"a prompt of {prompt} tokens and {completion} new ones do not fit the model's context of {limit}: "
@@ -363,7 +368,7 @@ def pack(
     prompt_mask: Tensor,
     tokens: Tensor,
     ends: Tensor,
-    figures: Sequence[Tensor],
+    by_token: Sequence[Tensor],
     finished: Tensor,
     k: int,
 ) -> Rollouts:
@@ -372,7 +377,7 @@ def pack(
     longest = int(mask.sum(-1).max())
     tokens, mask = torch.where(mask.bool(), tokens, ends[0])[:, :longest], mask[:, :longest]
     lengths = mask.sum(-1)  # [P*K]
-    logprobs, entropy, certainty = (f[:, :longest] * mask for f in figures)
+    logprobs, entropy, certainty = (x[:, :longest] * mask for x in by_token)
 
     def groups(x: Tensor) -> Tensor:
         return x.view(len(prompt_ids), k, *x.shape[1:])

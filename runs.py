@@ -43,8 +43,9 @@ SAMPLING, ORDER, EVALUATION, TEACHING, JUDGING, REPHRASING = range(6)
 def generator(*key: int) -> torch.Generator:
     """A CPU generator that depends on all of `key` (seed, purpose, step, agent) and on nothing else.
 
-    Two things would give two keys the same numbers: zeros at the end of a key of up to four are not told from nothing there,
-    so all keys of one purpose must be equally long; and a number of 2**32 or more counts as two, so such seeds are refused.
+    Two things would give two keys the same numbers. A key of less than four numbers is filled up with zeros, so (1, 2) and
+    (1, 2, 0) are alike: all keys of one purpose must be equally long. A number of 2**32 or more counts as two: such seeds are
+    refused.
     """
     state = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
     return torch.Generator().manual_seed(state >> 1)
@@ -297,6 +298,23 @@ def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
     return manifest["step"]
 
 
+def complete(place: Path, steps: int) -> bool:
+    """Whether the run of a comparison in `place` has all its steps."""
+    lines = read_lines(place / "metrics.jsonl") if (place / "metrics.jsonl").exists() else []
+    return bool(lines) and lines[-1]["step"] >= steps  # more, where it was extended by itself
+
+
+def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
+    """Begin the run of a comparison in `place`, or take it up where it was broken off; returns the step that is done."""
+    if newest(place):
+        return restore(place, agents, steps)
+    if place.exists():
+        print(f"{place} was broken off and kept no checkpoint: it begins again", file=sys.stderr)
+        shutil.rmtree(place)
+    create(str(place.parent), place.name, "")
+    return 0
+
+
 # ---------------------------------------------------------------- what a run reads, its steps, and how it is stopped
 
 
@@ -352,13 +370,13 @@ def steps(
                 line = take(step)
             except FloatingPointError as error:
                 kept = newest(folder) or "none (see --save-every)"
-                why = f"step {step}, {error}: not finite, so the run ends here"
+                why = f"step {step}, {error}, so the run ends here"
                 raise UserError(f"{why}; the last good checkpoint is {kept}; try a lower --lr") from None
             append_line(folder / "metrics.jsonl", line)
             bar.set_postfix_str(progress(line), refresh=False)
             bar.update()
             last = step == total or stop.asked
-            if last and save_every >= 0 or save_every > 0 and step % save_every == 0:
+            if (last and save_every >= 0) or (save_every > 0 and step % save_every == 0):
                 save(folder, step, agents)
             if stop.asked and step < total:
                 print(f"\nstopped after step {step}; {how_to_go_on(folder, command)}", file=sys.stderr)
@@ -368,6 +386,8 @@ def steps(
 
 def how_to_go_on(folder: Path, command: str) -> str:
     """Where a stopped run can be taken up again, or why not."""
+    if (folder.parent / "config.json").exists():  # it is one of a comparison, which goes on as a whole
+        return f"continue with: python {command} --resume {folder.parent}"
     if newest(folder):
         return f"continue with: python {command} --resume {folder}"
     return "no checkpoint was kept (see --save-every), so it cannot be continued"

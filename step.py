@@ -16,7 +16,7 @@ from torch import Tensor
 import runs
 from answers import same_answer
 from evaluate import evaluate
-from grpo import group_advantages, group_figures, update
+from grpo import group_advantages, group_statistics, update
 from judges import Judged, join, judge
 from options import Options
 from rewards import REWARDS, Ballots
@@ -33,10 +33,11 @@ def train_step(
     method = REWARDS[o.method]
     problems = both_forms(problems) if method.needs_rephrased else problems
     truths = [p.answer for p in problems]
-    voters = method.voters(o.k, o.votes)  # V, how many rollouts of a prompt vote for its label
+    voters = method.voters(o.k, o.votes)  # W, how many rollouts of a prompt vote for its label
+    # Where a teacher votes, the agent writes only what it trains on.
     written = write(agents, problems, o.k if teachers else voters, runs.SAMPLING, step, o)
     teacher_wrote = write(teachers, problems, voters, runs.TEACHING, step, o)
-    trained = [first_k(rollouts, o.k) for rollouts in written]  # [P,K] of each agent
+    trained = [first_k(rollouts, o.k) for rollouts in written]  # N Rollouts of [P,K]
     judged = discuss(agents, trained, problems, step, o) if method.needs_chat else []
     sampled = time.perf_counter()
     own = [Ballots(rollouts.answers) for rollouts in written]
@@ -44,17 +45,17 @@ def train_step(
     line = {"step": step, "agreement": agreement_on_ring(own), "agents": {}}
     for n, agent in enumerate(agents):
         labels = method.labels(n, ballots, truths)
-        rewards = method(n, judged or trained, truths, labels)  # [P,K]
+        rewards = method.rewards(n, judged or trained, truths, labels)  # [P,K]
         began = time.perf_counter()
         learned = learn(agent, trained[n], rewards, judged[n] if judged else None, o)
         learn_seconds = time.perf_counter() - began
-        figures = describe(trained[n], rewards, labels, truths)
-        figures.update(learned)
+        measured = describe(trained[n], rewards, labels, truths) | learned
         if judged:
-            figures.update(describe_judging(judged[n]))
-        figures["tokens"] = tokens([written[n], *teacher_wrote[n : n + 1]], judged[n : n + 1])
-        figures.update(sample_seconds=(sampled - start) / len(agents), learn_seconds=learn_seconds)
-        line["agents"][agent.name] = figures
+            measured |= describe_judging(judged[n])
+        measured["tokens"] = tokens([written[n], *teacher_wrote[n : n + 1]], judged[n : n + 1])
+        # One pass may have written for several agents, so its time is shared out.
+        measured |= {"sample_seconds": (sampled - start) / len(agents), "learn_seconds": learn_seconds}
+        line["agents"][agent.name] = measured
     for teacher, agent in zip(teachers, agents, strict=False):  # most methods have no teachers
         follow(teacher, agent, alpha(step, o.steps))
     return line
@@ -119,7 +120,7 @@ def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, judged: Judged | No
         beta=forms * o.beta,
         average=o.average,
         max_new_tokens=o.max_new_tokens,
-        micro_batch=o.micro_batch * (o.k if judged else 1),  # groups of one, as many rollouts in memory
+        micro_batch=o.micro_batch * (o.k if judged else 1),  # a group is one rollout here: K of them fill the same memory
         max_grad_norm=o.max_grad_norm,
     )
 
@@ -130,12 +131,12 @@ def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, judged: Judged | No
 def describe(
     rollouts: Rollouts, rewards: Tensor, labels: Sequence[str | None], truths: Sequence[str | None]
 ) -> dict:
-    """One agent's figures of a step. `labels` are what it was paid to agree with, None where there was none."""
+    """One agent's metrics of a step. `labels` are what it was paid to agree with, None where there was none."""
     known = [
         (label, truth) for label, truth in zip(labels, truths, strict=True) if label is not None and truth is not None
     ]
     right = [[same_answer(a, t) for a in g] for g, t in zip(rollouts.answers, truths, strict=True) if t is not None]
-    return group_figures(rollouts, rewards) | {
+    return group_statistics(rollouts, rewards) | {
         "labelled": sum(label is not None for label in labels) / len(labels),
         "accuracy": sum(sum(marks) for marks in right) / (len(right) * rewards.shape[1]) if right else None,
         "label_accuracy": sum(same_answer(label, truth) for label, truth in known) / len(known) if known else None,
@@ -158,7 +159,10 @@ def tokens(written: Sequence[Rollouts], judged: Sequence[Judged]) -> int:
 
 
 def agreement_on_ring(ballots: Sequence[Ballots]) -> float | None:
-    """Share of (agent, question) pairs in which agent and peer have the same majority answer; None without a peer."""
+    """Share of (agent, question) pairs in which agent and peer have the same majority answer; None without a peer.
+
+    A question on which either has no majority counts as disagreement.
+    """
     if len(ballots) < 2:
         return None
     ring = range(len(ballots))

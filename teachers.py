@@ -2,10 +2,10 @@
 
 Zhang et al. 2025, "Co-rewarding: Stable Self-supervised RL for Eliciting Reasoning in Large Language Models". After step t of T
 
-    teacher <- (1 - a_t) teacher + a_t policy,    a_t = a_1 + (a_0 - a_1) (1 + cos(pi (t - 1) / T)) / 2
+    teacher <- (1 - a_t) teacher + a_t policy,    a_t = LAST + (FIRST - LAST) (1 + cos(pi (t - 1) / T)) / 2
 
 so the label is the majority of what the agent *was*, and a policy that begins to agree with itself on something wrong does
-not at once move what it is paid for. a_0 = 0.01 and a_1 = 1e-5 are the values of the authors' run script, which moves the
+not at once move what it is paid for. FIRST = 0.01 and LAST = 1e-5 are the values of the authors' run script, which moves the
 teacher after every step, as here.
 
 Ours: with LoRA the teacher is a second adapter of the same base, and A and B are averaged each by itself, so its product
@@ -22,7 +22,7 @@ import torch
 
 from rollout import Agent
 
-FIRST, LAST = 0.01, 1e-5  # a_0 and a_1
+FIRST, LAST = 0.01, 1e-5  # share of the policy in the teacher's first move; what it falls to
 
 
 def alpha(step: int, steps: int) -> float:

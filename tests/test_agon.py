@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import tiny
@@ -269,11 +271,35 @@ def test_every_row_from_one_command(command, tmp_path, capsys):
         assert row in told
     assert told.count("6 rollouts") == len(agon_report.ROWS) - 2 and "what B is given" in told
     assert (folder / "agon-seed0" / "checkpoint-000002" / "B" / "adapter_model.safetensors").exists()
-    assert agon.main(["--resume", str(folder)]) == 2 and "is a comparison" in capsys.readouterr().err
     (folder / "agon-seed1").mkdir()  # as a kill would leave it
     runs.write_json(folder / "agon-seed1" / "config.json", {})
     agon_report.finish(folder)
     assert "left out" in capsys.readouterr().err
+
+
+def record(folder: Path) -> list[dict]:
+    """The metrics of a run without its seconds."""
+    lines = runs.read_lines(folder / "metrics.jsonl")
+    for line in lines:
+        for half in line.get("halves", {}).values():
+            half.pop("sample_seconds"), half.pop("learn_seconds")
+    return lines
+
+
+def test_a_comparison_goes_on_as_a_whole(command, tmp_path, capsys):
+    """Broken off while its start was measured anew, in a run and before one, --resume does what is missing and no more."""
+    assert command("--methods", "grpo", "agon") == 0
+    folder, names = tmp_path / "agon-001", ("untrained-seed0", "grpo-seed0", "agon-seed0")
+    before = [record(folder / name) for name in names]
+    (folder / "untrained-seed0" / "metrics.jsonl").unlink()
+    shutil.rmtree(folder / "agon-seed0")
+    kept = (folder / "grpo-seed0" / "metrics.jsonl").stat().st_mtime_ns
+    capsys.readouterr()
+    assert agon.main(["--resume", str(folder)]) == 0
+    assert "untrained-seed0 was broken off" in capsys.readouterr().err
+    assert [record(folder / name) for name in names] == before
+    assert (folder / "grpo-seed0" / "metrics.jsonl").stat().st_mtime_ns == kept
+    assert agon.main(["--resume", str(folder), "--steps", "3"]) == 2 and "--steps was 2" in capsys.readouterr().err
 
 
 def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
@@ -285,15 +311,8 @@ def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
     assert command("--methods", "agon", "--seeds", "1", "--steps", "3", "--name", "parts") == 0
     part, whole = tmp_path / "parts" / "agon-seed1", tmp_path / "whole" / "agon-seed1"
     assert agon.main(["--resume", str(part), "--steps", "4"]) == 0
-
-    def record(folder):
-        lines = runs.read_lines(folder / "metrics.jsonl")
-        for line in lines:
-            for half in line.get("halves", {}).values():
-                half.pop("sample_seconds"), half.pop("learn_seconds")
-        return [line for line in lines if line["step"] != 3]  # the shorter run was evaluated at its end, step 3
-
-    assert record(part) == record(whole)
+    both = ([line for line in record(folder) if line["step"] != 3] for folder in (part, whole))
+    assert next(both) == next(both)  # the shorter run was evaluated at its end, step 3
     assert all(half["grad_norm"] > 0 for line in record(whole)[1:] for half in line["halves"].values())
     for name in "AB":
         a, b = (load_file(folder / "checkpoint-000004" / name / "adapter_model.safetensors") for folder in (part, whole))

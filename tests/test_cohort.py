@@ -149,7 +149,7 @@ def test_the_ring_is_directed():
 
     written = [Said("1", "1", "2"), Said("2", "2", "1"), Said("3", "3", "1")]
     ballots, corl = [Ballots(said.answers) for said in written], cohort.REWARDS["corl"]
-    paid = [corl(n, written, [None], corl.labels(n, ballots, [None])).tolist() for n in range(3)]
+    paid = [corl.rewards(n, written, [None], corl.labels(n, ballots, [None])).tolist() for n in range(3)]
     assert paid == [[[0, 0, 0]], [[0, 0, 1]], [[0, 0, 0]]]
 
 
@@ -438,6 +438,34 @@ def test_interrupt_leaves_a_loadable_checkpoint(tmp_path, monkeypatch, capsys):
     AutoModelForCausalLM.from_pretrained(saved / "A")
 
 
+def test_a_comparison_goes_on_as_a_whole(tmp_path, monkeypatch, capsys):
+    """Broken off, a comparison is finished by one --resume, and is the unbroken one: else its rows are of different budgets.
+
+    corl is finished, ttrl has a checkpoint of step 1, gt a folder without any, as a kill leaves it; rent has not begun.
+    """
+    methods, real, taken = ["corl", "ttrl", "gt", "rent"], cohort.train_step, []
+
+    def pressed(agents, problems, step, o, teachers):
+        taken.append((o.method, step))
+        if taken == [("corl", 1), ("corl", 2), ("ttrl", 1)]:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(agents, problems, step, o, teachers)
+
+    assert go(tmp_path, "--compare", *methods, "--name", "whole") == 0
+    monkeypatch.setattr(cohort, "train_step", pressed)
+    assert go(tmp_path, "--compare", *methods, "--name", "parts") == 130
+    whole, parts = tmp_path / "runs" / "whole", tmp_path / "runs" / "parts"
+    assert f"--resume {parts}\n" in capsys.readouterr().err
+    (parts / "gt-seed0").mkdir()
+    taken.clear()
+    assert [cohort.main(["--resume", str(parts), *changed]) for changed in (["--lr", "1e-3"], ["--steps", "3"])] == [2, 2]
+    assert not taken and cohort.main(["--resume", str(parts)]) == 0
+    assert taken == [("ttrl", 2), ("gt", 1), ("gt", 2), ("rent", 1), ("rent", 2)]
+    assert "gt-seed0 was broken off and kept no checkpoint" in capsys.readouterr().err
+    for method in methods:
+        assert lines(whole / f"{method}-seed0") == lines(parts / f"{method}-seed0")
+
+
 def test_not_finite_stops_with_the_place_named(tmp_path, monkeypatch, capsys):
     """A NaN that goes on unnoticed costs the night; the message names step, agent and the last good checkpoint."""
     calls = iter(range(100))
@@ -460,6 +488,47 @@ def test_compare_starts_every_method_alike(tmp_path, capsys):
     table = capsys.readouterr().out
     assert all(table.count(f"\n{method} ") == 2 for method in ("corl", "ttrl", "gt")) and "95 % interval" in table
     assert "reward std" in table and "* collapse" in table
+
+
+def written_comparison(folder: Path, data: str, start: dict, end: dict, steps: int = 1) -> Path:
+    """The files of a comparison of one TTRL run of `steps` steps by two agents; start and end: agent -> topic -> accuracy."""
+    own = {"agents": 2, "agent_names": ["A", "B"], "k": 8, "scale": True, "cohort": "complementary"}
+    config = {"compare": ["ttrl"], "method": "ttrl", "seed": 3, "steps": 1, "data": data, **own}
+    place = folder / "ttrl-seed3"
+    place.mkdir(parents=True)
+    runs.write_json(folder / "config.json", config)
+    runs.write_json(place / "config.json", config | {"compare": None, "steps": steps})
+    texts = {"reward_std": 0.1, "length": 9, "truncated": 0, "entropy": 0.2, "tokens": 5, "sample_seconds": 1, "learn_seconds": 1}
+    for at, probes in ((0, start), (steps, end)):
+        score = {n: {"pass1": sum(p.values()) / len(p), "majk": 1 - at} for n, p in probes.items()}
+        line = {"step": at, "probes": probes, "problems": 20, "eval": score}
+        runs.append_line(place / "metrics.jsonl", line | ({"agents": {"A": texts, "B": texts}} if at else {}))
+    return folder
+
+
+def test_a_comparison_names_its_misses_and_what_hardened_wrong(tmp_path, capsys):
+    """A count of forecasts hides which came false; a heading without rows reads as "nothing hardened"."""
+    high, mixed = {"u": 0.9, "v w": 0.9}, {"u": 0.05, "v w": 0.9}
+    theory = written_comparison(tmp_path / "tiny", "tiny", {"A": high, "B": high}, {"A": high, "B": mixed})
+    comparison.finish_comparison(theory)
+    told = capsys.readouterr().out
+    assert "1 of 2" in told and "1.00 to 0.00" in told
+    assert "not as forecast: ttrl, seed 3, u: (0.90, 0.90) -> (0.90, 0.05), forecast right, ended split\n" in told
+    real = written_comparison(tmp_path / "real", "sums", {"A": high, "B": high}, {"A": high, "B": mixed})
+    comparison.finish_comparison(real)
+    told = capsys.readouterr().out
+    assert "seed 3 A:  0  \n" in told and "seed 3 B:  1  u\n" in told and "not as forecast" not in told
+    one = written_comparison(tmp_path / "one", "sums", {"A": {"": 0.0}, "B": {"": 0.0}}, {"A": {"": 0.0}, "B": {"": 0.0}})
+    comparison.finish_comparison(one)
+    assert "hardened" not in capsys.readouterr().out
+
+
+def test_a_run_that_was_extended_is_not_compared(tmp_path):
+    """150 steps beside 100 would pass for the method's merit."""
+    half = {"u": 0.5}
+    folder = written_comparison(tmp_path / "x", "sums", {"A": half, "B": half}, {"A": half, "B": half}, steps=2)
+    with pytest.raises(UserError, match="no finished run"):
+        comparison.finish_comparison(folder)
 
 
 def test_compare_at_one_budget(tmp_path, capsys):
@@ -584,8 +653,21 @@ BAD = {
     "judges in the tiny world": ["--method", "comas"],
     "one judge": ["--data", "FILE", "--models", "MODEL", "--method", "comas"],
     "judges that do not chat": ["--data", "FILE", "--models", "MODEL", "MODEL", "--method", "comas"],
+    "bfloat16 without adapters": ["--data", "FILE", "--models", "MODEL", "MODEL", "--dtype", "bfloat16"],
+    "tiny texts that do not fit": ["--max-new-tokens", "247"],
+    "a stop that no token holds": ["--data", "FILE", "--models", "MODEL", "MODEL", "--stop", "w5 w6"],
+    "the same in a comparison": ["--data", "FILE", "--models", "MODEL", "MODEL", "--stop", "w5 w6", "--compare", "corl", "gt"],
+    "no end, in a comparison": ["--data", "FILE", "--models", "ENDLESS", "ENDLESS", "--compare", "corl", "gt"],
     "judges in a comparison": ["--data", "FILE", "--models", "MODEL", "MODEL", "--compare", "ttrl", "comas"],
 }
+
+
+def endless(folder: Path) -> None:
+    """A model and a tokenizer that know no end token."""
+    model, tokenizer = tiny.model("qwen3"), tiny.tokenizer()
+    model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token = None
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 @pytest.mark.parametrize("mistake", BAD)
@@ -604,7 +686,10 @@ def test_a_mistake_costs_one_line_and_nothing_else(mistake, tmp_path, model_fold
         "UNLABELLED": tmp_path / "unlabelled.jsonl",
         "FOLDER": tmp_path / "folder",
         "FOLDER/nothing": tmp_path / "folder" / "nothing",
+        "ENDLESS": tmp_path / "endless",
     }
+    if "ENDLESS" in BAD[mistake]:
+        endless(tmp_path / "endless")
     before = sorted(tmp_path.rglob("*"))
     try:
         code = cohort.main(["--out", str(tmp_path / "runs"), *(str(places.get(a, a)) for a in BAD[mistake])])

@@ -10,7 +10,7 @@ from test_rollout import write
 import grpo
 import lora
 from grpo import group_advantages, kl_k3, pick_logprobs, policy_loss, token_logprobs, token_weights, update
-from rollout import Agent, Rollouts
+from rollout import Agent, Rollouts, left_pad
 
 
 def test_advantages_by_hand():
@@ -138,11 +138,10 @@ class Successor(torch.nn.Module):
         return torch.full((*ids.shape, 32), -20.0).scatter(-1, (ids + 1)[..., None], 20.0)
 
 
-@pytest.mark.parametrize("prompt", [[3, 4], [2, 3, 4]])
-def test_logprobs_are_not_shifted(prompt, monkeypatch):
+def test_logprobs_are_not_shifted(monkeypatch):
     """T12: an unshifted gather scores each token by its own logits, -40 here; the first one is told by the last prompt token."""
     monkeypatch.setattr(grpo, "read", lambda model, ids, mask, *_, **__: model.logits(ids)[model.wanted][None])
-    model, completion = Successor(), torch.tensor([[5, 6, 7]])
+    model, completions = Successor(), torch.tensor([[5, 6, 7], [10, 11, 12]])
 
     class Only:
         def __init__(self, wanted):
@@ -155,10 +154,9 @@ def test_logprobs_are_not_shifted(prompt, monkeypatch):
             pass
 
     monkeypatch.setattr(grpo, "head_reads_only", lambda _, wanted: Only(wanted))
-    found = grpo.over_repeated_prompt(
-        model, torch.tensor([prompt]), torch.ones(1, len(prompt)).long(), completion, torch.ones(1, 3).long(), 1.0
-    )
-    assert torch.allclose(found, torch.zeros(1, 3), atol=1e-4)
+    prompts, mask = left_pad([[3, 4], [7, 8, 9]], 0, torch.device("cpu"))  # of unequal lengths, in one batch
+    found = grpo.over_repeated_prompt(model, prompts, mask, completions, torch.ones(2, 3).long(), 1.0)
+    assert torch.allclose(found, torch.zeros(2, 3), atol=1e-4)
 
 
 def gradients(model, rollouts, weights):
@@ -177,10 +175,31 @@ def test_shared_prompt_is_exact(name, monkeypatch):
     logp, shared = gradients(model, rollouts, weights)
     monkeypatch.setattr(grpo, "can_share_prompt", lambda _: False)
     plain_logp, plain = gradients(model, rollouts, weights)
-    assert torch.allclose(logp, plain_logp, atol=1e-5)
-    assert torch.allclose(logp * rollouts.mask, rollouts.logprobs, atol=1e-5)  # and those seen while sampling
+    assert torch.allclose(logp, plain_logp, rtol=0, atol=1e-5)
+    assert torch.allclose(logp * rollouts.mask, rollouts.logprobs, rtol=0, atol=1e-5)  # and those seen while sampling
     for ours, theirs in zip(shared, plain, strict=True):
         assert (ours - theirs).norm() <= 1e-5 * theirs.norm() + 1e-7
+
+
+@pytest.mark.parametrize("name", tiny.CONFIGS)
+def test_logits_are_made_only_where_a_token_is_scored(name):
+    """The output layer sees the end of each prompt once, and each completion token that predicts another: no padding."""
+    model, seen = tiny.model(name), []
+    rollouts = write(model)
+    hook = model.get_output_embeddings().register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:-1].numel()))
+    token_logprobs(model, rollouts, torch.arange(3), 1.0)
+    hook.remove()
+    assert sum(seen) == 3 + int(rollouts.mask.sum()) - 3 * 4 < rollouts.mask.numel()
+
+
+def test_the_temperature_is_the_same_everywhere():
+    """T05: at T = .7 the sampler, the learner and the reference speak of one policy: no drift, and no KL at the start."""
+    agent, _, advantages = agent_and_rollouts()
+    agent.reference = tiny.model()
+    rollouts = write(agent.model, temperature=0.7)
+    still = update(agent, rollouts, torch.zeros(3, 4), temperature=0.7, beta=1.0)
+    assert still["approx_kl"] < 1e-9 and still["grad_norm"] < 1e-5 and abs(still["loss"]) < 1e-5
+    assert update(agent, rollouts, advantages, temperature=1.0)["approx_kl"] > 1e-3  # so that the test can fail
 
 
 def test_checkpointing_gives_the_same_gradient():
@@ -295,6 +314,14 @@ def test_not_finite_stops_before_the_weights_are_touched():
     with pytest.raises(FloatingPointError, match="agent A"):
         update(agent, rollouts, advantages * torch.nan)
     assert all(torch.equal(p, b) for p, b in zip(agent.model.parameters(), before, strict=True))
+
+
+def test_a_step_that_breaks_the_weights_is_told():
+    """A finite gradient and an absurd rate make infinite weights; saved, they would be the last good checkpoint."""
+    agent, rollouts, advantages = agent_and_rollouts()
+    agent.optimizer = torch.optim.SGD(agent.model.parameters(), lr=1e38)
+    with pytest.raises(FloatingPointError, match="agent A: the step made weights"):
+        update(agent, rollouts, 1e6 * advantages, max_grad_norm=math.inf)
 
 
 def test_scoring_twice_agrees_bitwise():

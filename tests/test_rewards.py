@@ -25,7 +25,7 @@ def labels_of(name, cohort, truths):
 
 def paid(name, n, cohort, truths):
     """The rewards of agent n, where each agent's own rollouts vote."""
-    return REWARDS[name](n, cohort, truths, labels_of(name, cohort, truths)[n])
+    return REWARDS[name].rewards(n, cohort, truths, labels_of(name, cohort, truths)[n])
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_each_form_is_labelled_by_the_other():
 
 
 def test_who_votes_need_not_be_who_is_trained():
-    """V = 5 votes, K = 3 trained on; or a teacher's votes: the label is theirs, the rewards the agent's own."""
+    """W = 5 votes, K = 3 trained on; or a teacher's votes: the label is theirs, the rewards the agent's own."""
     voters = [Ballots([["1", "1", "2", "2", "2"]])]
     cohort = cohort_of([["1", "1", "2"]])  # the first three of the five, whose own majority is 1
     for name in ("ttrl", "corewarding2"):
         labels = REWARDS[name].labels(0, voters, [None])
-        assert labels == ["2"] and REWARDS[name](0, cohort, [None], labels).tolist() == [[0, 0, 1]]
+        assert labels == ["2"] and REWARDS[name].rewards(0, cohort, [None], labels).tolist() == [[0, 0, 1]]
 
 
 def test_votes_are_counted_once(monkeypatch):
@@ -184,7 +184,7 @@ def test_what_methods_need():
 
 
 def test_texts_of_a_question_by_hand():
-    """K = 8, V = 32: a vote takes V, in both forms 2 V; a teacher writes V and its agent K, judges 3 K."""
+    """K = 8, W = 32: a vote takes W, in both forms 2 W; a teacher writes W and its agent K, judges 3 K."""
     without = {"corewarding1": 16, "corewarding2": 16, "comas": 24}
     assert {name: m.texts(8) for name, m in REWARDS.items()} == dict.fromkeys(REWARDS, 8) | without
     with_votes = {"corl": 32, "ttrl": 32, "pooled": 32, "corewarding1": 64, "corewarding2": 40, "comas": 24}

@@ -2,13 +2,15 @@
 
 import math
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import tiny
 import torch
+from transformers import Gemma3Config, GenerationConfig
 
 import rollout
-from rollout import Agent, complete, completion_mask, draw, end_tokens, left_pad, read, sample
+from rollout import Agent, can_share_prompt, complete, completion_mask, draw, end_tokens, left_pad, read, sample
 from tasks import UserError
 
 PROMPTS = [[1, 5, 6, 7, 8, 9, 10, 11], [1, 9, 8], [1, 4, 4, 4, 4, 4]]
@@ -70,6 +72,17 @@ def test_model_without_end_token_is_refused():
         end_tokens(model, tokenizer)
 
 
+def test_a_model_with_eyes_declares_its_end_in_its_part_for_text():
+    """Gemma 3 from 4B on: its configuration is one of several parts and has no end token itself (an AttributeError once)."""
+    parts = {"text_config": {**tiny.SMALL, "head_dim": 8}, "vision_config": {"hidden_size": 16, "num_hidden_layers": 1}}
+    config = Gemma3Config(**parts)
+    assert not hasattr(config, "eos_token_id") or config.eos_token_id is None
+    model = SimpleNamespace(config=config, generation_config=GenerationConfig(eos_token_id=[9]))
+    tokenizer = tiny.tokenizer()
+    tokenizer.eos_token = None
+    assert end_tokens(model, tokenizer) == {2, 9}
+
+
 def test_draw_inverts_the_distribution():
     """p = (.5, .25, .25): u = .1, .6, .8 and the largest float below 1 fall on tokens 0, 1, 2 and 2."""
     logits = torch.tensor([[2.0, 1.0, 1.0]]).mul(math.log(2)).repeat(4, 1)
@@ -123,10 +136,33 @@ def test_shared_prompt_and_leaving_rows_change_nothing(name, monkeypatch):
     monkeypatch.setattr(rollout, "can_share_prompt", lambda _: False)
     plain = write(model)
     assert torch.equal(fast.completion_ids, plain.completion_ids) and torch.equal(fast.mask, plain.mask)
-    assert torch.allclose(fast.logprobs, plain.logprobs, atol=1e-5)
-    assert torch.allclose(fast.entropy, plain.entropy, atol=1e-5)
+    assert torch.allclose(fast.logprobs, plain.logprobs, rtol=0, atol=1e-5)
+    assert torch.allclose(fast.entropy, plain.entropy, rtol=0, atol=1e-5)
     lengths = fast.mask.sum(-1)
     assert lengths.min() < lengths.max()
+
+
+@pytest.mark.parametrize("name", tiny.CONFIGS)
+def test_each_prompt_is_read_once_and_ended_rows_are_not_read(name, monkeypatch):
+    """Both savings could be lost in silence, under a cache class of another name say, and every result would stay right."""
+    model, rows = tiny.model(name), []
+    model.generation_config.eos_token_id = list(range(2, 14))
+    monkeypatch.setattr(rollout, "read", lambda m, ids, *rest, **more: rows.append(len(ids)) or read(m, ids, *rest, **more))
+    found = write(model)
+    assert can_share_prompt(model) and rows[0] == len(PROMPTS)
+    assert sum(rows[1:]) == int(found.mask.sum()) - len(PROMPTS) * 4  # the last token of a completion is read by nobody
+
+
+def test_the_same_prompt_twice_is_two_groups():
+    """T09: grouping by the prompt's text would merge them; each place has its own draws, as if it were there alone."""
+    found = write(tiny.model(), [PROMPTS[0], PROMPTS[0]])
+    first, second = found.completion_ids
+    assert found.mask.shape[:2] == (2, 4) and not torch.equal(first, second)
+    numbers = uniform(8, 12)
+    for i in (0, 1):
+        alone = complete(tiny.model(), tiny.tokenizer(), [PROMPTS[0]], [None], 4, 1.0, numbers[4 * i : 4 * i + 4])
+        longest = alone.mask.shape[-1]
+        assert torch.equal(found.completion_ids[i, :, :longest] * alone.mask[0], alone.completion_ids[0] * alone.mask[0])
 
 
 def test_a_rollout_does_not_depend_on_its_neighbours():

@@ -51,11 +51,19 @@ def test_all_vote_and_the_first_k_are_trained_on(monkeypatch):
     assert line["agents"]["A"]["tokens"] == int(whole.mask.sum()) > int(rollouts.mask.sum())
 
 
+def test_the_step_learns_at_the_temperature_it_wrote_at():
+    """T05: rollouts drawn at .7 and scored at 1 are those of another policy, and approx_kl shows it."""
+    agents = two_agents()
+    o = dataclasses.replace(BASE, method="rent", temperature=0.7)
+    line = step.train_step(agents, PROBLEMS, 1, o)
+    assert all(0 <= measured["approx_kl"] < 1e-9 and measured["signal"] > 0 for measured in line["agents"].values())
+
+
 def test_both_forms_are_read_and_their_losses_add_up(monkeypatch):
     """Co-rewarding-I: 2P groups, the originals first; the sum of two means is twice the mean over all."""
     seen = watched(monkeypatch)
     rewards = torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 1, 0], [1, 1, 0]])
-    monkeypatch.setattr(step.REWARDS["corewarding1"].__class__, "__call__", lambda *_: rewards)
+    monkeypatch.setattr(step.REWARDS["corewarding1"].__class__, "rewards", lambda *_: rewards)
     agents = two_agents()
     line = step.train_step(agents, PROBLEMS, 1, dataclasses.replace(BASE, method="corewarding1", beta=0.1))
     rollouts, advantages, more = seen[0]

@@ -443,7 +443,7 @@ def test_comparison_with_a_killed_run(inputs, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(module, name, lambda *_: None)
     compared = ["--method", "corl", "--compare", "intuitor", "rent"]  # SMALL names a method, --compare names its own
     assert cohort.main([*inputs, *SMALL, "--out", str(tmp_path), "--name", "x", *compared]) == 0
-    assert "hardened wrong" in capsys.readouterr().out
+    assert "reward std" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["report.py", str(tmp_path / "x")])
     for killed, code in (("rent-seed0", 0), ("intuitor-seed0", 2)):
         metrics = tmp_path / "x" / killed / "metrics.jsonl"
