@@ -201,7 +201,10 @@ def that_fit(problems: list[Problem], agents: Sequence[Agent], o: Options) -> li
 
 
 def compare(o: Options) -> int:
-    """The same starting adapters, problems and budget under each method; one table and one figure."""
+    """The same starting adapters, problems and budget under each method; one table and one figure.
+
+    Taken up again (--resume), it does what is missing; exchanges are shown if the last method is among that.
+    """
     train_set, test = read_data(o)
     methods, folder = list(RECIPES) if o.compare else o.methods or ["grpo", "agon"], Path(o.resume) if o.resume else None
     fitted = False
@@ -209,11 +212,12 @@ def compare(o: Options) -> int:
         start: dict = {}
         for method in ["untrained", *methods]:
             name, steps = f"{method}-seed{seed}", 0 if method == "untrained" else o.steps
-            if not (folder and runs.complete(folder / name, steps)):
+            if not (folder and runs.has_all_steps(folder / name, steps)):
                 one = dataclasses.replace(o, method=method, seed=seed, seeds=None, compare=False, methods=None, resume=None)
                 agents = make_agents(one)  # from the same seed or file: the same starting adapters
                 if not fitted:  # one model and one tokenizer for all methods and seeds, so what fits is asked once
-                    train_set, test, fitted = *(that_fit(part, agents, o) for part in (train_set, test)), True
+                    train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
+                    fitted = True
                 folder = folder or comparison_folder(o, methods)  # now that nothing stands in the way
                 with memory_guard(agents, one):
                     done = runs.begin(folder / name, agents, steps)

@@ -19,7 +19,7 @@ import numpy as np
 
 import runs
 from evaluate import mean_interval
-from report import save
+from report import mean_curve, save
 from tasks import UserError
 
 PAIR, BOTH = ("A > B", "B > A"), ("A", "B")
@@ -86,9 +86,8 @@ def finished(folder: Path, method: str) -> list[tuple[dict, list[dict]]]:
     found, steps = [], runs.read_json(folder / "config.json")["steps"]
     for place in sorted(folder.glob(f"{method}-seed*")):
         lines = runs.read_lines(place / "metrics.jsonl") if (place / "metrics.jsonl").exists() else []
-        config = runs.read_json(place / "config.json")
         if lines and "eval" in lines[-1] and (method == "untrained" or lines[-1]["step"] == steps):
-            found.append((config, lines))
+            found.append((runs.read_json(place / "config.json"), lines))
         else:
             print(f"left out: {place} (not at step {steps})", file=sys.stderr)
     return found
@@ -101,7 +100,9 @@ def measure(found: list[tuple[dict, list[dict]]], ways: tuple[str, ...]) -> Meas
         return float(np.mean([line["eval"][way]["pass1"] for way in ways]))
 
     finals = [lines[-1]["eval"] for _, lines in found]
-    curves = [[(line["step"] * config["prompts"], accuracy(line)) for line in lines if "eval" in line] for config, lines in found]
+    measured = [[line for line in lines if "eval" in line] for _, lines in found]
+    curves = [([line["step"] for line in lines], [accuracy(line) for line in lines]) for lines in measured]
+    prompts = found[0][0]["prompts"]  # the same in all runs of a comparison
     halves = [half for _, lines in found for line in lines for half in line.get("halves", {}).values()]
     per_step = [
         sum(half["rollouts"] for half in line["halves"].values()) // config["prompts"]
@@ -116,7 +117,7 @@ def measure(found: list[tuple[dict, list[dict]]], ways: tuple[str, ...]) -> Meas
         tokens=sum(half["tokens"] for half in halves) / len(found),
         rollouts=set(per_step),
         seconds=sum(half["sample_seconds"] + half["learn_seconds"] for half in halves) / len(found),
-        curve=[(points[0][0], float(np.mean([y for _, y in points]))) for points in zip(*curves, strict=False)],
+        curve=[(step * prompts, y) for step, y in zip(*mean_curve(curves), strict=True)],
     )
 
 

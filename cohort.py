@@ -253,7 +253,7 @@ def compare(o: Options) -> int:
         start = None  # the same for every method, so it is measured once
         for method, (prompts, _) in shares.items():
             name = f"{method}-seed{seed}"
-            if not (folder and runs.complete(folder / name, o.steps)):
+            if not (folder and runs.has_all_steps(folder / name, o.steps)):
                 votes = o.votes if REWARDS[method].by_vote else None
                 one = dataclasses.replace(
                     o, method=method, seed=seed, prompts=prompts, votes=votes, compare=None, seeds=None, resume=None
@@ -266,8 +266,8 @@ def compare(o: Options) -> int:
                     write_config(folder / name, one, agents, test, o.compare)
                     if not train(one, agents, batch, test, folder / name, done, start, teachers):
                         return 130
-                report.draw_training(folder / name)
                 del agents, teachers, batch  # before the next cohort is made: memory for one is enough
+            report.draw_training(folder / name)
             start = runs.read_lines(folder / name / "metrics.jsonl")[0]
     finish_comparison(folder)
     return 0

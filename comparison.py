@@ -15,7 +15,7 @@ import numpy as np
 
 import runs
 from evaluate import mean_interval
-from report import COLOURS, Row, accuracy_title, by_topic, evaluations, hardened, save, smooth, topic_rows
+from report import COLOURS, Row, accuracy_title, by_topic, evaluations, hardened, listed, mean_curve, save, smooth, topic_rows
 from tasks import UserError
 
 # ---------------------------------------------------------------- reading
@@ -29,7 +29,8 @@ def children(folder: Path) -> dict[str, list[Path]]:
         if not (place / "metrics.jsonl").exists():
             continue
         config, lines = runs.read_json(place / "config.json"), runs.read_lines(place / "metrics.jsonl")
-        if len(evaluations(lines)) > 1 and lines[-1]["step"] == whole["steps"] and config["method"] in found:
+        evaluated = len(evaluations(lines)) > 1 and "eval" in lines[-1]
+        if evaluated and lines[-1]["step"] == whole["steps"] and config["method"] in found:
             found[config["method"]].append(place)
         else:
             print(f"left out: {place} (not at step {whole['steps']}, or no reference answers)", file=sys.stderr)
@@ -59,7 +60,7 @@ def hardened_table(methods: dict[str, list[Path]]) -> str:
             seed = runs.read_json(place / "config.json")["seed"]
             last = evaluations(runs.read_lines(place / "metrics.jsonl"))[-1]
             lines += [
-                f"  {method:<{width}}  seed {seed} {name}: {len(found):>2}  {', '.join(found)}"
+                f"  {method:<{width}}  seed {seed} {name}: {len(found):>2}  {listed(found, last)}"
                 for name, found in hardened(last).items()
             ]
     head = "\nhardened wrong (right in under 10 % of samples), by method, seed and agent:"
@@ -252,7 +253,7 @@ def draw_curves(axes: dict, records: Sequence[list[dict]], look: dict) -> None:
     for name, seeds in curves.items():
         for x, y in seeds:
             axes[name].plot(x, y, lw=0.7, alpha=0.5, **look)
-        axes[name].plot(seeds[0][0], np.mean([y for _, y in seeds], 0), lw=2.2, **look)
+        axes[name].plot(*mean_curve(seeds), lw=2.2, **look)
 
 
 FEW = 10  # so many topics are shown one by one
@@ -282,4 +283,4 @@ def draw_problems(axis, records: Sequence[list[dict]], look: dict) -> None:
     ticks = [n * 10**d for d in range(5) for n in (1, 2, 5)]
     axis.set_xticks([tick for tick in ticks if tick <= len(p)])
     axis.xaxis.set_major_formatter("{x:.0f}")
-    axis.set_xlabel(f"its place among the {len(p)} (1: most often wrong)")
+    axis.set_xlabel(f"rank of the topic, of {len(p)} (1: the one most often wrong)")

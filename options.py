@@ -306,7 +306,7 @@ def show_plainly(action: argparse.Action) -> None:
     action.option_strings = [text for text in action.option_strings if "_" not in text]
     if action.option_strings[0].startswith("--no-"):
         action.help = f"turn off {action.option_strings[0].replace('--no-', '--')}"
-    elif action.default not in (None, False, argparse.SUPPRESS) and "default" not in (action.help or ""):
+    elif all(action.default is not no for no in (None, False, argparse.SUPPRESS)) and "default" not in action.help:
         action.help += f" (default: {action.default})"
     kinds = {int: "N", float: "X", str: "TEXT"}
     if action.nargs != 0 and not (action.choices and action.nargs is None):
@@ -328,7 +328,8 @@ def what_was_typed(parser: argparse.ArgumentParser, arguments: Sequence[str] | N
 def resumed(folder: str, typed: dict, kind=Options):
     """The options of the run to continue. What would change what is computed is refused by name."""
     saved = runs.read_json(Path(folder) / "config.json")
-    free = ["resume", "save_every", "device", "drafts_shown"]
+    known = {f.name for f in dataclasses.fields(kind)}
+    free = [name for name in ("resume", "save_every", "device", "drafts_shown") if name in known]
     if not saved.get("compare") and "rows" not in saved:  # the runs of a comparison stay comparable
         free.append("steps")
     for name, value in typed.items():
@@ -340,7 +341,7 @@ def resumed(folder: str, typed: dict, kind=Options):
     teacher = saved.get("method") in REWARDS and REWARDS[saved["method"]].needs_teacher
     if teacher and typed.get("steps", saved.get("steps")) != saved.get("steps"):
         raise UserError(f"--steps was {saved.get('steps')} in {folder} and cannot change: the teacher slows down over them")
-    known = {f.name for f in dataclasses.fields(kind)}
     if not known <= saved.keys():
-        raise UserError(f"{folder}/config.json lacks {min(known - saved.keys())}: it is not of this version of Cohort")
+        lacks = f"{folder}/config.json lacks {min(known - saved.keys())}"
+        raise UserError(f"{lacks}: another command wrote it (cohort.py, agon.py), or another version of Cohort")
     return kind(**({name: value for name, value in saved.items() if name in known} | typed))

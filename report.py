@@ -192,7 +192,7 @@ def accuracy_table(measured: Sequence[dict]) -> str:
                 f"{e['majk']:>6.3f}{e['length']:>8.1f}{e['truncated']:>11.2f}"
             )
     lines += [
-        f"hardened wrong, right in under 10 % of samples: {name} {', '.join(found)}"
+        f"hardened wrong, right in under 10 % of samples: {name} {listed(found, measured[-1])}"
         for name, found in hardened(measured[-1]).items()
         if found
     ]
@@ -204,6 +204,11 @@ def hardened(line: dict) -> dict[str, list[str]]:
     if len(next(iter(line["probes"].values()))) == 1:
         return {}
     return {name: [topic for topic, p in probes.items() if p < 0.1] for name, probes in line["probes"].items()}
+
+
+def listed(found: Sequence[str], line: dict) -> str:
+    """Some of the topics of an evaluated line, or "all"."""
+    return "all" if len(found) == len(by_topic(line)) else ", ".join(found)
 
 
 def accuracy_title(data: str) -> str:
@@ -272,6 +277,13 @@ def smooth(values: Sequence[float | None], width: int = 5) -> np.ndarray:
     known = ~np.isnan(x)
     total, count = (np.convolve(y, np.ones(width))[: len(x)] for y in (np.where(known, x, 0), known.astype(float)))
     return np.divide(total, count, out=np.full(len(x), np.nan), where=count > 0)
+
+
+def mean_curve(seeds: Sequence[tuple[Sequence[int], Sequence[float]]]) -> tuple[list[int], list[float]]:
+    """The mean of curves (steps, values), at the steps that all have: a run taken up alone may have been measured once more."""
+    known = [dict(zip(*curve, strict=True)) for curve in seeds]
+    shared = [step for step in known[0] if all(step in curve for curve in known)]
+    return shared, [float(np.mean([curve[step] for curve in known])) for step in shared]
 
 
 def main() -> int:

@@ -298,7 +298,7 @@ def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
     return manifest["step"]
 
 
-def complete(place: Path, steps: int) -> bool:
+def has_all_steps(place: Path, steps: int) -> bool:
     """Whether the run of a comparison in `place` has all its steps."""
     lines = read_lines(place / "metrics.jsonl") if (place / "metrics.jsonl").exists() else []
     return bool(lines) and lines[-1]["step"] >= steps  # more, where it was extended by itself
@@ -309,9 +309,12 @@ def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
     if newest(place):
         return restore(place, agents, steps)
     if place.exists():
-        print(f"{place} was broken off and kept no checkpoint: it begins again", file=sys.stderr)
-        shutil.rmtree(place)
-    create(str(place.parent), place.name, "")
+        print(f"{place} was broken off and has no whole checkpoint: it begins again", file=sys.stderr)
+        (place / "metrics.jsonl").unlink(missing_ok=True)
+        for part in [*checkpoints(place), *place.glob(".checkpoint-*.tmp")]:
+            shutil.rmtree(part)
+    else:
+        create(str(place.parent), place.name, "")
     return 0
 
 
@@ -378,15 +381,21 @@ def steps(
             last = step == total or stop.asked
             if (last and save_every >= 0) or (save_every > 0 and step % save_every == 0):
                 save(folder, step, agents)
-            if stop.asked and step < total:
-                print(f"\nstopped after step {step}; {how_to_go_on(folder, command)}", file=sys.stderr)
+            if stop.asked and (step < total or in_comparison(folder, total)):
+                print(f"\nstopped after step {step}; {how_to_go_on(folder, command, total)}", file=sys.stderr)
                 return False
     return True
 
 
-def how_to_go_on(folder: Path, command: str) -> str:
-    """Where a stopped run can be taken up again, or why not."""
-    if (folder.parent / "config.json").exists():  # it is one of a comparison, which goes on as a whole
+def in_comparison(folder: Path, total: int) -> bool:
+    """Whether a run of `total` steps is one of a comparison's; one that is extended by itself is no longer."""
+    whole = folder.parent / "config.json"
+    return whole.exists() and read_json(whole).get("steps") == total
+
+
+def how_to_go_on(folder: Path, command: str, total: int) -> str:
+    """Where a stopped run of `total` steps can be taken up again, or why not."""
+    if in_comparison(folder, total):  # which goes on as a whole
         return f"continue with: python {command} --resume {folder.parent}"
     if newest(folder):
         return f"continue with: python {command} --resume {folder}"

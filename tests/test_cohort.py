@@ -439,15 +439,16 @@ def test_interrupt_leaves_a_loadable_checkpoint(tmp_path, monkeypatch, capsys):
 
 
 def test_a_comparison_goes_on_as_a_whole(tmp_path, monkeypatch, capsys):
-    """Broken off, a comparison is finished by one --resume, and is the unbroken one: else its rows are of different budgets.
+    """Broken off, a comparison is finished by --resume, and is the unbroken one: else its rows are of different budgets.
 
-    corl is finished, ttrl has a checkpoint of step 1, gt a folder without any, as a kill leaves it; rent has not begun.
+    corl is finished, ttrl has a checkpoint of step 1, gt a folder without any, as a kill leaves it; rent has not begun. Then
+    Ctrl-C comes once more, in the last step of gt: it must not be taken for that run's end alone.
     """
     methods, real, taken = ["corl", "ttrl", "gt", "rent"], cohort.train_step, []
 
     def pressed(agents, problems, step, o, teachers):
         taken.append((o.method, step))
-        if taken == [("corl", 1), ("corl", 2), ("ttrl", 1)]:
+        if taken[-1] in (("ttrl", 1), ("gt", 2)):
             os.kill(os.getpid(), signal.SIGINT)
         return real(agents, problems, step, o, teachers)
 
@@ -459,10 +460,14 @@ def test_a_comparison_goes_on_as_a_whole(tmp_path, monkeypatch, capsys):
     (parts / "gt-seed0").mkdir()
     taken.clear()
     assert [cohort.main(["--resume", str(parts), *changed]) for changed in (["--lr", "1e-3"], ["--steps", "3"])] == [2, 2]
-    assert not taken and cohort.main(["--resume", str(parts)]) == 0
-    assert taken == [("ttrl", 2), ("gt", 1), ("gt", 2), ("rent", 1), ("rent", 2)]
-    assert "gt-seed0 was broken off and kept no checkpoint" in capsys.readouterr().err
+    assert not taken and cohort.main(["--resume", str(parts)]) == 130
+    assert taken == [("ttrl", 2), ("gt", 1), ("gt", 2)]
+    assert "gt-seed0 was broken off and has no whole checkpoint" in capsys.readouterr().err
+    assert cohort.main(["--resume", str(parts)]) == 0 and taken[3:] == [("rent", 1), ("rent", 2)]
     for method in methods:
+        assert (parts / f"{method}-seed0" / "training.png").exists()
+        a, b = (weights(folder / f"{method}-seed0") for folder in (whole, parts))
+        assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
         assert lines(whole / f"{method}-seed0") == lines(parts / f"{method}-seed0")
 
 
@@ -527,8 +532,14 @@ def test_a_run_that_was_extended_is_not_compared(tmp_path):
     """150 steps beside 100 would pass for the method's merit."""
     half = {"u": 0.5}
     folder = written_comparison(tmp_path / "x", "sums", {"A": half, "B": half}, {"A": half, "B": half}, steps=2)
+    assert [runs.in_comparison(folder / "ttrl-seed3", steps) for steps in (1, 2)] == [True, False]
     with pytest.raises(UserError, match="no finished run"):
         comparison.finish_comparison(folder)
+
+
+def test_the_mean_of_seeds_is_over_the_steps_that_all_have():
+    """One run of a comparison, stopped at 3 and taken up alone, was evaluated there too: rows of unequal length, no mean."""
+    assert report.mean_curve([([0, 4], [0.0, 1.0]), ([0, 3, 4], [0.5, 9.0, 0.0])]) == ([0, 4], [0.25, 0.5])
 
 
 def test_compare_at_one_budget(tmp_path, capsys):
