@@ -80,7 +80,8 @@ def make_agents(o: Options) -> list[Agent]:
             if o.beta and not o.lora_rank:
                 agent.reference = copy.deepcopy(model).requires_grad_(False)
             fused = device.type in ("cpu", "cuda")
-            agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=o.lr, weight_decay=0.0, fused=fused)
+            lr = o.lrs[agents.index(agent)] if o.lrs else o.lr
+            agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=lr, weight_decay=0.0, fused=fused)
     return agents
 
 

@@ -53,15 +53,15 @@ def finish_comparison(folder: Path) -> None:
 
 
 def hardened_table(methods: dict[str, list[Path]]) -> str:
-    """What each agent of each run has hardened wrong; "" where all problems are of one topic."""
+    """What each agent of each run has hardened wrong; "" where that cannot be told."""
     lines, width = [], max(map(len, methods))
     for method, places in methods.items():
         for place in places:
-            seed = runs.read_json(place / "config.json")["seed"]
+            config = runs.read_json(place / "config.json")
             last = evaluations(runs.read_lines(place / "metrics.jsonl"))[-1]
             lines += [
-                f"  {method:<{width}}  seed {seed} {name}: {len(found):>2}  {listed(found, last)}"
-                for name, found in hardened(last).items()
+                f"  {method:<{width}}  seed {config['seed']} {name}: {len(found):>2}  {listed(found, last)}"
+                for name, found in hardened(last, config["probe_samples"]).items()
             ]
     head = "\nhardened wrong (right in under 10 % of samples), by method, seed and agent:"
     return "\n".join([head, *lines]) if lines else ""

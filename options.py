@@ -92,6 +92,9 @@ class Options:
     lr: float = option(
         1e-4, "AdamW's learning rate; no weight decay (about 1e-6 to 1e-5 for real models, 1e-3 for small LoRA ranks)"
     )
+    lrs: list[float] | None = option(
+        None, "one learning rate for each agent: models of different families can differ tenfold in what they bear"
+    )
     epochs: int = option(1, "passes over the rollouts of a step; clipping can act from the second on")
     clip: float = option(0.2, "delta: the ratio is clipped to 1 - delta .. 1 + delta")
     max_grad_norm: float = option(1.0, "the gradient's norm is clipped to this")
@@ -210,6 +213,8 @@ def check_numbers(o: Options) -> None:
     """Numbers that are out of range."""
     at_least(o, LEAST)
     above_zero(o, ["temperature", "lr", "clip", "max_grad_norm"])
+    if o.lrs and (len(o.lrs) != o.agents or not all(0 < lr < math.inf for lr in o.lrs)):
+        raise UserError(f"--lrs takes {o.agents} numbers above 0, one for each agent")
     check_seeds([o.seed])
     check_seeds(o.seeds or [])
     if not 0 <= o.beta < math.inf or not math.isfinite(o.lora_alpha):

@@ -71,7 +71,7 @@ def finish(folder: Path) -> None:
     if measured and config["data"] == "tiny":
         print(topic_table(config, measured))
     elif measured:
-        print(accuracy_table(measured))
+        print(accuracy_table(measured, config["probe_samples"]))
     if measured and measured[-1]["step"] < lines[-1]["step"]:
         print(f"after: at step {measured[-1]['step']}; the run stopped at step {lines[-1]['step']}, and was not evaluated there")
     if measured and config["agents"] == 2 and config["method"] in ("corl", "ttrl") and len(by_topic(measured[0])) > 1:
@@ -91,8 +91,9 @@ def what_next(config: dict, folder: Path) -> str:
         commands = [
             ("python cohort.py ... --method ttrl", "the same options, each agent rewarded by its own vote"),
             ("python cohort.py ... --compare corl ttrl gt --seeds 0 1 2", "the same starts under three rewards"),
-            (f"python cohort.py --resume {folder} --steps {2 * config['steps']}", "twice as long"),
         ]
+        if runs.checkpoints(folder):
+            commands.append((f"python cohort.py --resume {folder} --steps {2 * config['steps']}", "twice as long"))
     else:
         other, says = ("ttrl", "its own vote") if config["method"] != "ttrl" else ("corl", "its peer's vote")
         commands = [
@@ -181,8 +182,8 @@ def topic_table(config: dict, measured: Sequence[dict]) -> str:
     return "\n".join([*lines, f"{'mean':<12}{means}   {hits}"])
 
 
-def accuracy_table(measured: Sequence[dict]) -> str:
-    """pass@1 with its interval and maj@k, before and after."""
+def accuracy_table(measured: Sequence[dict], samples: int) -> str:
+    """pass@1 with its interval and maj@k, before and after; `samples` are behind each topic's accuracy."""
     lines = [f"{'agent':<8}{'':<8}{'pass@1':>8}  {'95 % interval':<16}{'maj@k':>6}{'length':>8}{'truncated':>11}"]
     for name in measured[0]["eval"]:
         for when, line in (("before", measured[0]), ("after", measured[-1])):
@@ -193,15 +194,18 @@ def accuracy_table(measured: Sequence[dict]) -> str:
             )
     lines += [
         f"hardened wrong, right in under 10 % of samples: {name} {listed(found, measured[-1])}"
-        for name, found in hardened(measured[-1]).items()
+        for name, found in hardened(measured[-1], samples).items()
         if found
     ]
     return "\n".join(lines)
 
 
-def hardened(line: dict) -> dict[str, list[str]]:
-    """agent -> the topics (or single problems) that it gets right in under 10 % of samples; {} where there is but one topic."""
-    if len(next(iter(line["probes"].values()))) == 1:
+def hardened(line: dict, samples: int) -> dict[str, list[str]]:
+    """agent -> the topics (or single problems) that it gets right in under 10 % of samples.
+
+    {} where there is but one topic, or where fewer than 8 samples of each cannot tell.
+    """
+    if len(by_topic(line)) == 1 or samples < 8:
         return {}
     return {name: [topic for topic, p in probes.items() if p < 0.1] for name, probes in line["probes"].items()}
 

@@ -387,6 +387,14 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     assert [line["step"] for line in lines(folder)] == [0, 1, 2, 3]
 
 
+def test_each_agent_learns_at_its_own_rate():
+    """A rate given to the wrong agent, or to all: a pair of different families would lose one of them."""
+    for more in ([], ["--lora-rank", "2"]):
+        agents = cohort.make_agents(cohort.parse(["--lrs", "1e-4", "2e-5", *more], ""))
+        assert [agent.optimizer.param_groups[0]["lr"] for agent in agents] == [1e-4, 2e-5]
+    assert [a.optimizer.param_groups[0]["lr"] for a in cohort.make_agents(cohort.parse([], ""))] == [1e-4, 1e-4]
+
+
 def test_changed_option_is_refused_on_resume(tmp_path, capsys):
     """A run half at one learning rate and half at another looks like a run, and is none."""
     assert go(tmp_path, "--name", "x") == 0
@@ -497,7 +505,7 @@ def test_compare_starts_every_method_alike(tmp_path, capsys):
 
 def written_comparison(folder: Path, data: str, start: dict, end: dict, steps: int = 1) -> Path:
     """The files of a comparison of one TTRL run of `steps` steps by two agents; start and end: agent -> topic -> accuracy."""
-    own = {"agents": 2, "agent_names": ["A", "B"], "k": 8, "scale": True, "cohort": "complementary"}
+    own = {"agents": 2, "agent_names": ["A", "B"], "k": 8, "scale": True, "cohort": "complementary", "probe_samples": 8}
     config = {"compare": ["ttrl"], "method": "ttrl", "seed": 3, "steps": 1, "data": data, **own}
     place = folder / "ttrl-seed3"
     place.mkdir(parents=True)
@@ -664,6 +672,8 @@ BAD = {
     "judges in the tiny world": ["--method", "comas"],
     "one judge": ["--data", "FILE", "--models", "MODEL", "--method", "comas"],
     "judges that do not chat": ["--data", "FILE", "--models", "MODEL", "MODEL", "--method", "comas"],
+    "a learning rate too few": ["--lrs", "1e-4"],
+    "a learning rate of 0": ["--lrs", "1e-4", "0"],
     "bfloat16 without adapters": ["--data", "FILE", "--models", "MODEL", "MODEL", "--dtype", "bfloat16"],
     "tiny texts that do not fit": ["--max-new-tokens", "247"],
     "a stop that no token holds": ["--data", "FILE", "--models", "MODEL", "MODEL", "--stop", "w5 w6"],
