@@ -301,6 +301,8 @@ def parse(arguments: Sequence[str] | None, description: str, kind=Options):
         show_plainly(action)
     given = parser.parse_args(arguments)
     typed = what_was_typed(parser, arguments)
+    if "lr" in typed and "lrs" in typed:
+        raise UserError("--lr is for all agents, --lrs for each: give one of them")
     if given.resume is not None:
         return resumed(given.resume, typed, kind)
     return kind(**(vars(given) | PRESETS.get(getattr(given, "preset", None), {}) | typed))

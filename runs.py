@@ -299,7 +299,10 @@ def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
 
 
 def has_all_steps(place: Path, steps: int) -> bool:
-    """Whether the run of a comparison in `place` has all its steps."""
+    """Whether the run of a comparison in `place` has all its steps: then its numbers are whole, and it is left as it is.
+
+    That is so even where its last checkpoint is not there, because a kill came just before, or somebody removed it.
+    """
     lines = read_lines(place / "metrics.jsonl") if (place / "metrics.jsonl").exists() else []
     return bool(lines) and lines[-1]["step"] >= steps  # more, where it was extended by itself
 
@@ -374,7 +377,7 @@ def steps(
             except FloatingPointError as error:
                 kept = newest(folder) or "none (see --save-every)"
                 why = f"step {step}, {error}, so the run ends here"
-                raise UserError(f"{why}; the last good checkpoint is {kept}; try a lower --lr") from None
+                raise UserError(f"{why}; the last good checkpoint is {kept}; try a lower --lr (or --lrs)") from None
             append_line(folder / "metrics.jsonl", line)
             bar.set_postfix_str(progress(line), refresh=False)
             bar.update()
@@ -390,7 +393,8 @@ def steps(
 def in_comparison(folder: Path, total: int) -> bool:
     """Whether a run of `total` steps is one of a comparison's; one that is extended by itself is no longer."""
     whole = folder.parent / "config.json"
-    return whole.exists() and read_json(whole).get("steps") == total
+    config = read_json(whole) if whole.exists() else {}
+    return bool(config.get("compare") or "rows" in config) and config["steps"] == total
 
 
 def how_to_go_on(folder: Path, command: str, total: int) -> str:

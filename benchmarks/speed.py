@@ -102,7 +102,7 @@ def step(o) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     agent, prompts = load(o)
-    agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, fused=True)  # as cohort.py makes it
+    agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
 
     def ours():
         rollouts = sample(agent, prompts, K, L)
@@ -161,7 +161,7 @@ def gemm_rate(device: torch.device, rows: int, inner: int, outer: int) -> float:
 def update_limit(o) -> None:
     """(c) The update's products (forward 1, backward 2) at the rate at which this machine multiplies such matrices."""
     agent, prompts = load(o)
-    agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, fused=True)  # as cohort.py makes it
+    agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
     rollout.end_tokens = lambda *_: frozenset([agent.model.config.vocab_size - 1])
     rollouts = sample(agent, prompts, K, L)
     advantages = group_advantages(torch.rand(P, K))
@@ -261,7 +261,7 @@ def one_size(o) -> None:
     device = runs.pick_device(o.device)
     model = AutoModelForCausalLM.from_config(SHAPES[o.shape](), dtype=torch.float32).to(device).eval()
     agent = Agent("A", model, SimpleNamespace(eos_token_id=151645, decode=lambda *_, **__: ""))
-    agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, fused=True)  # as cohort.py makes it
+    agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
     estimate = memory.estimate([agent], memory.AtATime(16, 0, 64, 4 * min(4, o.micro_batch), o.longest))
     before = peak(device)
     start = time.perf_counter()
@@ -302,7 +302,7 @@ def one_preset(o) -> None:
     agent = Agent("A", model, None, adapter="A", checkpointing=o.checkpointing)
     if o.checkpointing:
         lora.checkpointing(model)
-    agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, fused=True)  # as cohort.py makes it
+    agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
     shape = (1, 8, o.longest)
     ones, ids = torch.ones(shape, dtype=torch.long, device=device), torch.randint(0, 150_000, shape, device=device)
     prompt = torch.randint(0, 150_000, (1, 128), device=device)

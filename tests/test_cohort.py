@@ -530,6 +530,9 @@ def test_a_comparison_names_its_misses_and_what_hardened_wrong(tmp_path, capsys)
     real = written_comparison(tmp_path / "real", "sums", {"A": high, "B": high}, {"A": high, "B": mixed})
     comparison.finish_comparison(real)
     told = capsys.readouterr().out
+    assert report.listed(["u", "v w"], {"probes": {"A": high}}) == "all" and report.listed(["u"], {"probes": {"A": high}}) == "u"
+    assert report.hardened({"probes": {"A": mixed}}, samples=8) == {"A": ["u"]}
+    assert report.hardened({"probes": {"A": mixed}}, samples=7) == {}
     assert "seed 3 A:  0  \n" in told and "seed 3 B:  1  u\n" in told and "not as forecast" not in told
     one = written_comparison(tmp_path / "one", "sums", {"A": {"": 0.0}, "B": {"": 0.0}}, {"A": {"": 0.0}, "B": {"": 0.0}})
     comparison.finish_comparison(one)
@@ -673,6 +676,7 @@ BAD = {
     "one judge": ["--data", "FILE", "--models", "MODEL", "--method", "comas"],
     "judges that do not chat": ["--data", "FILE", "--models", "MODEL", "MODEL", "--method", "comas"],
     "a learning rate too few": ["--lrs", "1e-4"],
+    "one rate and several": ["--lr", "1e-4", "--lrs", "1e-4", "1e-5"],
     "a learning rate of 0": ["--lrs", "1e-4", "0"],
     "bfloat16 without adapters": ["--data", "FILE", "--models", "MODEL", "MODEL", "--dtype", "bfloat16"],
     "tiny texts that do not fit": ["--max-new-tokens", "247"],
