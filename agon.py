@@ -209,30 +209,29 @@ def compare(o: Options) -> int:
     methods, folder = list(RECIPES) if o.compare else o.methods or ["grpo", "agon"], Path(o.resume) if o.resume else None
     fitted = False
     for seed in o.seeds or [o.seed]:
-        start: dict = {}
         for method in ["untrained", *methods]:
             name, steps = f"{method}-seed{seed}", 0 if method == "untrained" else o.steps
-            if not (folder and runs.has_all_steps(folder / name, steps)):
-                one = dataclasses.replace(o, method=method, seed=seed, seeds=None, compare=False, methods=None, resume=None)
-                agents = make_agents(one)  # from the same seed or file: the same starting adapters
-                if not fitted:  # one model and one tokenizer for all methods and seeds, so what fits is asked once
-                    train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
-                    fitted = True
-                folder = folder or comparison_folder(o, methods)  # now that nothing stands in the way
-                with memory_guard(agents, one):
-                    done = runs.begin(folder / name, agents, steps)
-                    write_config(folder / name, one)
-                    if method == "untrained":
-                        runs.append_line(folder / name / "metrics.jsonl", {"step": 0} | assess(agents, test, o.eval_k, one))
-                    else:
-                        before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
-                        if not train(one, agents, train_set, test, folder / name, before, done):
-                            return 130
-                if o.drafts_shown and (seed, method) == ((o.seeds or [o.seed])[-1], methods[-1]):
-                    print(show(agents, test, one))
-                del agents  # before the next pair is made: memory for one is enough
-            if method == "untrained":
-                start = runs.read_lines(folder / name / "metrics.jsonl")[0]
+            if folder and runs.has_all_steps(folder / name, steps):
+                continue
+            one = dataclasses.replace(o, method=method, seed=seed, seeds=None, compare=False, methods=None, resume=None)
+            agents = make_agents(one)  # from the same seed or file: the same starting adapters
+            if not fitted:  # one model and one tokenizer for all methods and seeds, so what fits is asked once
+                train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
+                fitted = True
+            folder = folder or comparison_folder(o, methods)  # now that nothing stands in the way
+            with memory_guard(agents, one):
+                done = runs.begin(folder / name, agents, steps)
+                write_config(folder / name, one)
+                if method == "untrained":
+                    runs.append_line(folder / name / "metrics.jsonl", {"step": 0} | assess(agents, test, o.eval_k, one))
+                else:
+                    start = runs.read_lines(folder / f"untrained-seed{seed}" / "metrics.jsonl")[0]
+                    before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
+                    if not train(one, agents, train_set, test, folder / name, before, done):
+                        return 130
+            if o.drafts_shown and (seed, method) == ((o.seeds or [o.seed])[-1], methods[-1]):
+                print(show(agents, test, one))
+            del agents  # before the next pair is made: memory for one is enough
     agon_report.finish(folder)
     return 0
 

@@ -251,25 +251,27 @@ def compare(o: Options) -> int:
         raise UserError("--compare needs reference answers to measure by, and these problems have none")
     folder, shares = Path(o.resume) if o.resume else None, {method: matched(o, method) for method in o.compare}
     for seed in o.seeds or [o.seed]:
-        start = None  # the same for every method, so it is measured once
         for method, (prompts, _) in shares.items():
             name = f"{method}-seed{seed}"
-            if not (folder and runs.has_all_steps(folder / name, o.steps)):
-                votes = o.votes if REWARDS[method].by_vote else None
-                one = dataclasses.replace(
-                    o, method=method, seed=seed, prompts=prompts, votes=votes, compare=None, seeds=None, resume=None
-                )
-                agents, teachers = make_cohort(one, o.compare)  # same seed or same files: the same starting weights
-                batch, test = batches(one, agents, data[0], o.compare), runs.fitting(data[1], agents, o.max_new_tokens)
-                folder = folder or comparison_folder(o, shares)  # now that nothing stands in the way
-                with memory_guard(agents, teachers, one):
-                    done = runs.begin(folder / name, [*agents, *teachers], o.steps)
-                    write_config(folder / name, one, agents, test, o.compare)
-                    if not train(one, agents, batch, test, folder / name, done, start, teachers):
-                        return 130
-                del agents, teachers, batch  # before the next cohort is made: memory for one is enough
+            if folder and runs.has_all_steps(folder / name, o.steps):
+                report.draw_training(folder / name)  # a kill may have come just before
+                continue
+            votes = o.votes if REWARDS[method].by_vote else None
+            one = dataclasses.replace(
+                o, method=method, seed=seed, prompts=prompts, votes=votes, compare=None, seeds=None, resume=None
+            )
+            agents, teachers = make_cohort(one, o.compare)  # same seed or same files: the same starting weights
+            batch, test = batches(one, agents, data[0], o.compare), runs.fitting(data[1], agents, o.max_new_tokens)
+            folder = folder or comparison_folder(o, shares)  # now that nothing stands in the way
+            first = folder / f"{o.compare[0]}-seed{seed}"  # the start is the same for every method, so it is measured once
+            start = runs.read_lines(first / "metrics.jsonl")[0] if method != o.compare[0] else None
+            with memory_guard(agents, teachers, one):
+                done = runs.begin(folder / name, [*agents, *teachers], o.steps)
+                write_config(folder / name, one, agents, test, o.compare)
+                if not train(one, agents, batch, test, folder / name, done, start, teachers):
+                    return 130
             report.draw_training(folder / name)
-            start = runs.read_lines(folder / name / "metrics.jsonl")[0]
+            del agents, teachers, batch  # before the next cohort is made: memory for one is enough
     finish_comparison(folder)
     return 0
 

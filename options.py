@@ -337,7 +337,7 @@ def resumed(folder: str, typed: dict, kind=Options):
     saved = runs.read_json(Path(folder) / "config.json")
     known = {f.name for f in dataclasses.fields(kind)}
     free = [name for name in ("resume", "save_every", "device", "drafts_shown") if name in known]
-    if not saved.get("compare") and "rows" not in saved:  # the runs of a comparison stay comparable
+    if not runs.is_comparison(saved):  # the runs of a comparison stay comparable
         free.append("steps")
     for name, value in typed.items():
         if name not in free and value != saved.get(name):

@@ -390,11 +390,16 @@ def steps(
     return True
 
 
+def is_comparison(config: dict) -> bool:
+    """Whether a config.json is that of a comparison, by cohort.py or by agon.py, and not of one run."""
+    return bool(config.get("compare") or "rows" in config)
+
+
 def in_comparison(folder: Path, total: int) -> bool:
     """Whether a run of `total` steps is one of a comparison's; one that is extended by itself is no longer."""
     whole = folder.parent / "config.json"
     config = read_json(whole) if whole.exists() else {}
-    return bool(config.get("compare") or "rows" in config) and config["steps"] == total
+    return is_comparison(config) and config["steps"] == total
 
 
 def how_to_go_on(folder: Path, command: str, total: int) -> str:
