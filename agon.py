@@ -28,9 +28,9 @@ from pathlib import Path
 import torch
 import transformers
 
-import agon_report
 import lora
 import memory
+import report
 import rivals
 import runs
 import tinyworld
@@ -158,7 +158,7 @@ def train(o: Options, agents: Sequence[Agent], train_set: list[Problem], test, f
 
     return runs.steps(
         folder, agents, take, title=f"{o.method:>11}", done=done, total=o.steps, save_every=o.save_every,
-        progress=agon_report.progress, command="agon.py",
+        progress=report.progress, command="agon.py",
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def show(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> str:
     drafter, reader = next(way for way in ways(agents, o.method).values() if way[1])
     spread = test[:: max(1, len(test) // o.drafts_shown)][: o.drafts_shown]  # over all topics
     _, seen = cascade(drafter, reader, spread, 1, o, runs.generator(o.seed, runs.EVALUATION, len(test)))
-    return agon_report.exchanges(seen, drafter.name, reader.name)
+    return report.exchanges(seen, drafter.name, reader.name)
 
 
 def that_fit(problems: list[Problem], agents: Sequence[Agent], o: Options) -> list[Problem]:
@@ -232,7 +232,7 @@ def compare(o: Options) -> int:
             if o.drafts_shown and (seed, method) == ((o.seeds or [o.seed])[-1], methods[-1]):
                 print(show(agents, test, one))
             del agents  # before the next pair is made: memory for one is enough
-    agon_report.finish(folder)
+    report.finish(folder)
     return 0
 
 
@@ -256,7 +256,7 @@ def resume(o: Options) -> int:
             return 130
     if o.drafts_shown:
         print(show(agents, test, o))
-    print(f"\nthe table of all methods: python agon_report.py {folder.parent}")
+    print(f"\nthe table of all methods: python report.py {folder.parent}")
     return 0
 
 

@@ -30,7 +30,6 @@ import memory
 import report
 import runs
 import tinyworld
-from comparison import finish_comparison
 from judges import INSTRUCTIONS, need_chat
 from options import Options, agent_names, check, parse
 from rewards import REWARDS
@@ -272,7 +271,7 @@ def compare(o: Options) -> int:
                     return 130
             report.draw_training(folder / name)
             del agents, teachers, batch  # before the next cohort is made: memory for one is enough
-    finish_comparison(folder)
+    report.finish(folder)
     return 0
 
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import agon
-import agon_report
+import report
 import exchange
 import lora
 import rivals
@@ -268,13 +268,13 @@ def test_every_row_from_one_command(command, tmp_path, capsys):
     folder = tmp_path / "agon-001"
     told = capsys.readouterr().out
     assert (folder / "agon.png").stat().st_size > 10_000
-    for row in agon_report.ROWS:
+    for row in report.ROWS:
         assert row in told
-    assert told.count("6 rollouts") == len(agon_report.ROWS) - 2 and "what B is given" in told
+    assert told.count("6 rollouts") == len(report.ROWS) - 2 and "what B is given" in told
     assert (folder / "agon-seed0" / "checkpoint-000002" / "B" / "adapter_model.safetensors").exists()
     (folder / "agon-seed1").mkdir()  # as a kill would leave it
     runs.write_json(folder / "agon-seed1" / "config.json", {})
-    agon_report.finish(folder)
+    report.finish(folder)
     assert "left out" in capsys.readouterr().err
 
 
@@ -425,5 +425,5 @@ def test_the_tiny_command_from_a_warm_start(small_world, tmp_path, capsys, monke
     name = next(name for name in first if name.endswith("B.0"))
     assert not torch.equal(first[name], first[name[:-1] + "1"]) and first[name].any()
     for folder, code in ((tmp_path / "agon-001", 0), (tmp_path / "cache", 2), (tmp_path / "nothing", 2)):
-        monkeypatch.setattr("sys.argv", ["agon_report.py", str(folder)])
-        assert agon_report.main() == code
+        monkeypatch.setattr("sys.argv", ["report.py", str(folder)])
+        assert report.main() == code

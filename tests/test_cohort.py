@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cohort
-import comparison
 import memory
 import report
 import runs
@@ -335,8 +334,8 @@ def test_what_counts_as_collapse():
         ({"length": 80.1}, True),
         ({"entropy": 0.0, "reward_std": 0.0}, False),
     ):
-        assert comparison.degenerate(began, began | change) is collapsed, change
-    assert not comparison.degenerate(began | {"truncated": 0.9}, began | {"truncated": 0.8})  # base models begin so
+        assert report.degenerate(began, began | change) is collapsed, change
+    assert not report.degenerate(began | {"truncated": 0.9}, began | {"truncated": 0.8})  # base models begin so
 
 
 def test_no_forecast_where_mistakes_differ():
@@ -523,19 +522,19 @@ def test_a_comparison_names_its_misses_and_what_hardened_wrong(tmp_path, capsys)
     """A count of forecasts hides which came false; a heading without rows reads as "nothing hardened"."""
     high, mixed = {"u": 0.9, "v w": 0.9}, {"u": 0.05, "v w": 0.9}
     theory = written_comparison(tmp_path / "tiny", "tiny", {"A": high, "B": high}, {"A": high, "B": mixed})
-    comparison.finish_comparison(theory)
+    report.finish(theory)
     told = capsys.readouterr().out
     assert "1 of 2" in told and "1.00 to 0.00" in told
     assert "not as forecast: ttrl, seed 3, u: (0.90, 0.90) -> (0.90, 0.05), forecast right, ended split\n" in told
     real = written_comparison(tmp_path / "real", "sums", {"A": high, "B": high}, {"A": high, "B": mixed})
-    comparison.finish_comparison(real)
+    report.finish(real)
     told = capsys.readouterr().out
     assert report.listed(["u", "v w"], {"probes": {"A": high}}) == "all" and report.listed(["u"], {"probes": {"A": high}}) == "u"
     assert report.hardened({"probes": {"A": mixed}}, samples=8) == {"A": ["u"]}
     assert report.hardened({"probes": {"A": mixed}}, samples=7) == {}
     assert "seed 3 A:  0  \n" in told and "seed 3 B:  1  u\n" in told and "not as forecast" not in told
     one = written_comparison(tmp_path / "one", "sums", {"A": {"": 0.0}, "B": {"": 0.0}}, {"A": {"": 0.0}, "B": {"": 0.0}})
-    comparison.finish_comparison(one)
+    report.finish(one)
     assert "hardened" not in capsys.readouterr().out
 
 
@@ -545,7 +544,7 @@ def test_a_run_that_was_extended_is_not_compared(tmp_path):
     folder = written_comparison(tmp_path / "x", "sums", {"A": half, "B": half}, {"A": half, "B": half}, steps=2)
     assert [runs.in_comparison(folder / "ttrl-seed3", steps) for steps in (1, 2)] == [True, False]
     with pytest.raises(UserError, match="no finished run"):
-        comparison.finish_comparison(folder)
+        report.finish(folder)
 
 
 def test_the_mean_of_seeds_is_over_the_steps_that_all_have():

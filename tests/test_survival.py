@@ -26,7 +26,6 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from transformers.utils import logging  # noqa: F401 (for WARM_UP)
 
 import cohort
-import comparison
 import lora
 import report
 import runs
@@ -439,7 +438,7 @@ def test_models_that_are_not_whole(inputs, tmp_path):
 
 def test_comparison_with_a_killed_run(inputs, tmp_path, monkeypatch, capsys):
     """The table of a comparison leaves out, aloud, a run that did not come to its end; without any it says so."""
-    for module, name in ((report, "draw_training"), (comparison, "draw_comparison")):  # tests/test_cohort.py has the figures
+    for module, name in ((report, "draw_training"), (report, "draw_comparison")):  # tests/test_cohort.py has the figures
         monkeypatch.setattr(module, name, lambda *_: None)
     compared = ["--method", "corl", "--compare", "intuitor", "rent"]  # SMALL names a method, --compare names its own
     assert cohort.main([*inputs, *SMALL, "--out", str(tmp_path), "--name", "x", *compared]) == 0
