@@ -36,8 +36,8 @@ import runs
 import tinyworld
 from evaluate import AT_ONCE
 from exchange import RECIPES, assess, cascade, challenge, train_step, ways
+from grpo import Agent, end_tokens, tokens_with
 from options import above_zero, at_least, check_seeds, option, parse
-from rollout import Agent, end_tokens, tokens_with
 from tasks import Problem, UserError, answer_style, encode
 
 # ---------------------------------------------------------------- options

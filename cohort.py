@@ -30,10 +30,10 @@ import memory
 import report
 import runs
 import tinyworld
+from grpo import Agent, end_tokens, tokens_with
 from judges import INSTRUCTIONS, need_chat
 from options import Options, agent_names, check, parse
 from rewards import REWARDS
-from rollout import Agent, end_tokens, tokens_with
 from step import assess, train_step
 from tasks import Problem, UserError, answer_style, need_rephrased
 from teachers import make_teachers, teacher_name

@@ -23,7 +23,7 @@ import torch
 from tqdm import tqdm
 
 from answers import canonical, same_answer
-from rollout import Agent, sample
+from grpo import Agent, sample
 from tasks import Problem, UserError
 
 # ---------------------------------------------------------------- How sure one can be of a share

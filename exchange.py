@@ -20,9 +20,8 @@ import rivals
 import runs
 from answers import extract_answer
 from evaluate import Report, evaluate, grade
-from grpo import group_advantages, group_statistics, update
+from grpo import Agent, Rollouts, fits, group_advantages, group_statistics, sample, update
 from rewards import agreement
-from rollout import Agent, Rollouts, fits, sample
 from tasks import Problem
 
 # ---------------------------------------------------------------- what the challenger is paid; all tensors [P,N]

@@ -1,4 +1,4 @@
-"""GRPO: the group-relative advantage, the clipped loss and the update.
+"""GRPO from the first token to the optimizer step: an agent writes, its groups are compared, it learns.
 
 One question is answered K times; the K completions are a *group*. A completion is good when its reward is above the mean
 of its group, so no value network is needed:
@@ -8,24 +8,300 @@ of its group, so no value network is needed:
     rho  = pi(token) / pi_old(token)
 
 What to know beside the paper (Shao et al. 2024, DeepSeekMath, eq. 3), and where most code of that name differs:
+  - A prompt is read once per group, when sampling and when learning: its keys and values are repeated for the K completions,
+    and the gradient flows back through them, exactly. Rows that have ended leave the batch (tests/test_grpo.py).
+  - A token is drawn by inverting the cumulative distribution at one number fixed beforehand, so that a rollout does not depend
+    on its neighbours. Of the model's own generation_config nothing but the end tokens is used.
   - A unanimous group has advantage exactly 0 (no epsilon under the fraction), and without a KL term the model is not run on it.
   - One pass over fresh rollouts is on-policy: rho is 1 in value and carries the gradient, so nothing is ever clipped.
-  - The prompt is read once per group here too, and the gradient flows back through its cache, exactly (tests/test_grpo.py).
   - Dropout is off: the policy that is scored is the policy that was sampled.
 
-Shapes: P prompts, K rollouts of each, T prompt tokens, L completion tokens, V vocabulary; p groups in memory at a time, of
-whose completions only the longest one's length is read (still written L), n tokens that are scored.
+Shapes: P prompts, K rollouts of each, T prompt tokens, L completion tokens, V vocabulary; p groups in memory at a time, n rows.
 """
 
 import contextlib
+import functools
+import inspect
 import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from torch.nn.functional import pad
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 import lora
-from rollout import Agent, Rollouts, can_share_prompt, head_reads_only, read
+from answers import extract_answer
+from tasks import Problem, UserError, chat, encode
+
+# ---------------------------------------------------------------- an agent and what it wrote
+
+
+@dataclass
+class Agent:
+    """A policy: a language model, or one LoRA adapter of a model that several agents share."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    adapter: str | int | None = None  # the adapter that is this agent; None: the model's own weights are
+    optimizer: torch.optim.Optimizer | None = None
+    answer: str = "boxed"  # how an answer is read from a completion, "boxed" or "number" (answers.extract_answer)
+    system: str | None = None
+    rephrase: bool = False  # reads `Problem.rephrased` where there is one (the paper's data decoupling)
+    thinking: bool = False  # asks chat templates that know the switch for private reasoning first (Qwen3)
+    stop: str | None = None  # ends a completion besides the end token; base models need one, such as a line break
+    checkpointing: bool = False  # activations are recomputed while learning (`lora.checkpointing` has been called)
+    reference: PreTrainedModel | None = None  # frozen copy for the KL term; None with adapters: theirs is the bare base
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def prompt(self, problem: Problem) -> str:
+        """The text this agent is given: its form of the question in its own chat template."""
+        return self.wrap(problem.rephrased if self.rephrase and problem.rephrased else problem.question)
+
+    def wrap(self, question: str) -> str:
+        """A question in this agent's chat template, up to where its answer begins."""
+        return chat(question, self.tokenizer, self.system, self.thinking)
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """What training moves: the adapter, or every weight of the model."""
+        return list(lora.parameters(self.model, self.adapter) if self.adapter is not None else self.model.parameters())
+
+    def in_use(self) -> contextlib.AbstractContextManager:
+        """Context in which `self.model` *is* this agent."""
+        return lora.use(self.model, self.adapter)
+
+
+@dataclass
+class Rollouts:
+    """K completions of each of P prompts, written by one agent. The values are those of the policy that was sampled."""
+
+    prompt_ids: Tensor  # [P,T], left-padded
+    prompt_mask: Tensor  # [P,T]
+    completion_ids: Tensor  # [P,K,L], right-padded
+    mask: Tensor  # [P,K,L], 1 through the first end token: found by position, since pad and end are often one id
+    logprobs: Tensor  # [P,K,L]
+    entropy: Tensor  # [P,K], mean over tokens, nats
+    certainty: Tensor  # [P,K], mean over tokens of KL(uniform || policy) up to the constant log V
+    finished: Tensor  # [P,K], bool: an end token was written
+    texts: list[list[str]] = field(default_factory=list)
+    answers: list[list[str | None]] = field(default_factory=list)  # a truncated completion has none
+
+    def prompts(self, some: slice) -> "Rollouts":
+        """The rollouts of some of the prompts: every tensor and list has them first."""
+        return Rollouts(**{name: value[some] for name, value in vars(self).items()})
+
+    def first(self, k: int) -> "Rollouts":
+        """The first k of each prompt. All are drawn alike, so any k chosen without a look at them would do."""
+        cut = {n: [g[:k] for g in x] if isinstance(x, list) else x[:, :k] for n, x in vars(self).items()}
+        return Rollouts(**cut | {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask})
+
+
+# ---------------------------------------------------------------- reading: one forward pass, with or without a cache
+
+
+@functools.cache
+def tokens_with(tokenizer: PreTrainedTokenizerBase, text: str) -> frozenset[int]:
+    """Ids of all tokens that hold `text`; looked up once, a vocabulary is large."""
+    found = frozenset(i for i in range(len(tokenizer)) if text in tokenizer.decode([i]))
+    if not found:
+        raise UserError(f"no single token of this model holds the --stop text {text!r}: choose a shorter one")
+    return found
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Ids that end a completion: the tokenizer's, and those the model declares (chat models often have two)."""
+    declared = getattr(model.config.get_text_config(), "eos_token_id", None)  # a model with eyes has a part for text
+    every = (tokenizer.eos_token_id, declared, model.generation_config.eos_token_id)
+    found = frozenset(i for ids in every for i in ([ids] if isinstance(ids, int) else ids or []))
+    if not found:
+        raise UserError("this model has no end-of-sequence token, so its completions could never end: set tokenizer.eos_token")
+    return found
+
+
+def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token lists to (ids [P,T], mask [P,T]), padded on the left so that every prompt ends where its completion begins."""
+    longest = max(map(len, sequences))
+    ids = torch.tensor([[pad] * (longest - len(s)) + list(s) for s in sequences], device=device)
+    return ids, torch.tensor([[0] * (longest - len(s)) + [1] * len(s) for s in sequences], device=device)
+
+
+@functools.cache
+def cache_argument(kind: type) -> str:
+    """What this class of model calls its cache: transformers 5.24 renamed the argument, and warns about the old name."""
+    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+
+
+def read(model, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None, last_only: bool = False) -> Tensor:
+    """Logits of `ids` [n,S], which continue what `cache` holds, and are added to it; `mask` [n,S+cached] covers both.
+
+    [n,S,V], or [n,1,V] with `last_only` (by the library's convention logits_to_keep=1 is the last position, 0 all of them).
+    """
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # padding does not count
+    kept = {"use_cache": False} if cache is None else {"use_cache": True, cache_argument(type(model)): cache}
+    return model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=int(last_only), **kept).logits
+
+
+def can_share_prompt(model: PreTrainedModel) -> bool:
+    """Whether the keys and values of a prompt can be repeated for its K completions (not so for recurrent states)."""
+    layers = DynamicCache(config=model.config).layers
+    shareable = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
+    if not shareable:
+        warnings.warn(f"{type(model).__name__} keeps a recurrent state: each prompt is read K times, not once", stacklevel=2)
+    return shareable
+
+
+@contextlib.contextmanager
+def head_reads_only(model: PreTrainedModel, wanted: Tensor):
+    """Within it the output layer sees the positions `wanted` [n,S] (bool) alone: logits come out as [1,wanted.sum(),V].
+
+    With a vocabulary of 150,000 the logits are what fills memory; padding should not have any.
+    """
+    hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, args: (args[0][wanted][None], *args[1:]))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def fits(agent: Agent, prompt: str, max_new_tokens: int) -> bool:
+    """Whether a prompt and a completion of so many tokens fit the agent's context."""
+    return len(encode(prompt, agent.tokenizer)) + max_new_tokens <= context_length(agent.model)
+
+
+def context_length(model: PreTrainedModel) -> float:
+    """The longest text that the model can read, in tokens."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None) or math.inf
+
+
+# ---------------------------------------------------------------- sampling
+
+
+def draw(logits: Tensor, temperature: float, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw one token a row by inverting the cumulative distribution at `uniform` [n] in [0,1).
+
+    temperature 0 takes the most probable token (log-probs are then those at temperature 1).
+    Returns token, its log-prob, entropy and certainty of the distribution, each [n].
+    """
+    scaled = logits.float() if temperature in (0, 1) else logits.float() / temperature  # [n,V]
+    log_z = scaled.logsumexp(-1)  # [n]
+    if not log_z.isfinite().all():
+        raise FloatingPointError("the model's logits are not finite")
+    probs = (scaled - log_z[:, None]).exp_()  # [n,V]
+    entropy = log_z - torch.linalg.vecdot(probs, scaled)  # [n]
+    if temperature == 0:
+        token = scaled.argmax(-1)
+    else:
+        cumulative = probs.cumsum_(-1)  # [n,V], in place: with V = 150,000 a copy costs time and memory
+        # The factor keeps rounding from pointing behind the last token that has any probability.
+        target = uniform[:, None].to(probs) * cumulative[:, -1:] * (1 - 1e-6)  # [n,1]
+        token = torch.searchsorted(cumulative, target, right=True).squeeze(-1)  # [n]
+    return token, scaled.gather(-1, token[:, None]).squeeze(-1) - log_z, entropy, log_z - scaled.mean(-1)
+
+
+def sample(agent: Agent, prompts: Sequence[str], k: int, max_new_tokens: int, temperature=1.0, generator=None) -> Rollouts:
+    """K completions of each prompt by one agent. `generator` lives on the CPU, so that every device draws alike."""
+    return sample_cohort([agent], [prompts], k, max_new_tokens, temperature, [generator])[0]
+
+
+def sample_cohort(
+    agents: Sequence[Agent], prompts: Sequence[Sequence[str]], k: int, max_new_tokens: int, temperature=1.0, generators=None
+) -> list[Rollouts]:
+    """Every agent's rollouts, `prompts[n]` for agent n; agents that share one base are sampled in one pass over it."""
+    generators, rollouts = generators or [None] * len(agents), [None] * len(agents)
+    for model in {id(a.model): a.model for a in agents}.values():
+        who = [n for n, a in enumerate(agents) if a.model is model]
+        uniform = torch.cat([torch.rand(len(prompts[n]) * k, max_new_tokens, generator=generators[n]) for n in who])
+        ids = [encode(text, agents[n].tokenizer) for n in who for text in prompts[n]]
+        adapters = [agents[n].adapter for n in who for _ in prompts[n]]
+        first, start = agents[who[0]], 0  # agents of one base have one tokenizer, and one --stop
+        try:
+            written = complete(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop)
+        except FloatingPointError as error:
+            raise FloatingPointError(f"agent {'/'.join(agents[n].name for n in who)}: {error}") from None
+        for n in who:
+            part = rollouts[n] = written.prompts(slice(start, start := start + len(prompts[n])))
+            part.answers = [
+                [extract_answer(text, agents[n].answer) if done else None for text, done in zip(*group, strict=True)]
+                for group in zip(part.texts, part.finished.tolist(), strict=True)
+            ]
+    return rollouts
+
+
+@torch.no_grad()
+def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Sequence, k: int, temperature: float,
+             uniform: Tensor, stop: str | None = None) -> Rollouts:  # fmt: skip
+    """The one sampling loop. `uniform` [P*K,L] are the numbers that decide each draw; `adapters[i]` writes for prompt i.
+
+    The prompts are read once, their cache is repeated K times, and rows that have written an end leave the batch.
+    """
+    silent = end_tokens(model, tokenizer)  # these are no part of the text; a token that holds `stop` is, up to it
+    ends = torch.tensor(sorted(silent | (tokens_with(tokenizer, stop) if stop else set())), device=model.device)
+    ids, mask = prompt_ids, prompt_mask = left_pad(prompts, int(ends[0]), model.device)  # [P,T]
+    (rows, most), limit = uniform.shape, context_length(model)  # P*K, max_new_tokens
+    if ids.shape[1] + most > limit:  # never cut in silence
+        raise UserError(f"a prompt of {ids.shape[1]} tokens and {most} new ones do not fit the model's context of {limit}: "
+                        "lower --max-new-tokens or leave the long problems out")  # fmt: skip
+    tokens = torch.full((rows, most), int(ends[0]), device=model.device)  # [P*K,L]
+    values = torch.zeros(3, rows, most, device=model.device)  # log-prob, entropy, certainty of each token
+    finished = torch.zeros(rows, dtype=torch.bool, device=model.device)
+
+    def writing(prompt: list[int]):  # row i of the batch goes through the adapter that writes for its prompt
+        return lora.use(model, adapters[0] if len(set(adapters)) == 1 else [adapters[i] for i in prompt])
+
+    share, cache = can_share_prompt(model), DynamicCache(config=model.config)
+    if not share:
+        ids, mask = ids.repeat_interleave(k, 0), mask.repeat_interleave(k, 0)
+    with writing([i * len(prompts) // len(ids) for i in range(len(ids))]):
+        logits = read(model, ids, mask, cache, last_only=True)[:, -1]
+    if share:
+        cache.batch_repeat_interleave(k)
+        logits, mask = logits.repeat_interleave(k, 0), mask.repeat_interleave(k, 0)  # [P*K,V], [P*K,T]
+    alive = torch.arange(rows, device=model.device)  # which rollouts the batch still holds
+    uniform = uniform.to(model.device)
+    for t in range(most):
+        token, *value = draw(logits, temperature, uniform[alive, t])
+        tokens[alive, t], values[:, alive, t] = token, torch.stack(value)
+        ended = torch.isin(token, ends)
+        finished[alive[ended]] = True
+        if finished.all() or t + 1 == most:
+            break
+        if share and ended.any():
+            cache.batch_select_indices(~ended)
+            alive, token, mask = alive[~ended], token[~ended], mask[~ended]
+        mask = pad(mask, (0, 1), value=1)
+        with writing((alive // k).tolist()):
+            logits = read(model, token[:, None], mask, cache)[:, -1]
+
+    written = completion_mask(tokens, ends)
+    lengths = written.sum(-1)  # [P*K]
+    texts = [spoken(tokenizer, row, n, silent, stop) for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
+    tokens, values = torch.where(written.bool(), tokens, ends[0]), values * written  # a row that stayed on wrote on
+    means, longest = values.sum(-1) / lengths, int(lengths.max())
+    found = tokens[:, :longest], written[:, :longest], values[0, :, :longest], means[1], means[2], finished
+    groups = [x.unflatten(0, (len(prompts), k)) for x in found]  # [P*K,...] -> [P,K,...]
+    return Rollouts(prompt_ids, prompt_mask, *groups, [texts[i : i + k] for i in range(0, rows, k)])
+
+
+def spoken(tokenizer: PreTrainedTokenizerBase, row: list[int], n: int, silent: frozenset[int], stop: str | None) -> str:
+    """The text of the first `n` tokens of a row, without the end token, and up to `stop` where there is one."""
+    text = tokenizer.decode(row[: n - (row[n - 1] in silent)], skip_special_tokens=True)
+    return text.split(stop, 1)[0] if stop else text
+
+
+def completion_mask(tokens: Tensor, ends: Tensor) -> Tensor:
+    """1 through the first end token, inclusive: writing it was an action of the policy. [n,L] -> [n,L]"""
+    ended = torch.isin(tokens, ends).long()
+    return (ended.cumsum(-1) - ended == 0).long()
+
+
+# ---------------------------------------------------------------- the advantage and the loss
 
 
 def group_advantages(rewards: Tensor, scale: bool = True) -> Tensor:
@@ -34,9 +310,8 @@ def group_advantages(rewards: Tensor, scale: bool = True) -> Tensor:
     A group whose rewards are all equal gives exactly 0. `scale=False` is Dr. GRPO (Liu et al. 2025).
     """
     unanimous = (rewards == rewards[:, :1]).all(-1, keepdim=True)  # [P,1]
-    centred = rewards - rewards.mean(-1, keepdim=True)  # [P,K]
     std = rewards.std(-1, correction=0, keepdim=True) if scale else 1.0  # [P,1]
-    return torch.where(unanimous, 0.0, centred / torch.where(unanimous, 1.0, std))
+    return torch.where(unanimous, 0.0, (rewards - rewards.mean(-1, keepdim=True)) / torch.where(unanimous, 1.0, std))
 
 
 def group_statistics(rollouts: Rollouts, rewards: Tensor) -> dict[str, float]:
@@ -58,12 +333,10 @@ def token_weights(mask: Tensor, average: str = "sequence", max_new_tokens: int |
     Made once, for the whole step, so that cutting it into micro-batches changes nothing.
     """
     n_prompts, k, longest = mask.shape
-    weights = {
-        "sequence": lambda: mask / (n_prompts * k * mask.sum(-1, keepdim=True).clamp(min=1)),
-        "token": lambda: mask / mask.sum(),
-        "constant": lambda: mask / (n_prompts * k * (max_new_tokens or longest)),
-    }
-    return weights[average]()
+    if average == "token":
+        return mask / mask.sum()
+    each = mask.sum(-1, keepdim=True).clamp(min=1) if average == "sequence" else max_new_tokens or longest
+    return mask / (n_prompts * k * each)
 
 
 def kl_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
@@ -72,25 +345,19 @@ def kl_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
     return log_ratio.exp() - log_ratio - 1
 
 
-def policy_loss(
-    logp: Tensor,
-    old_logp: Tensor,
-    advantages: Tensor,
-    weights: Tensor,
-    clip: float = 0.2,
-    ref_logp: Tensor | None = None,
-    beta: float = 0.0,
-) -> Tensor:
+def policy_loss(logp, old_logp, advantages, weights, clip: float = 0.2, ref_logp=None, beta: float = 0.0) -> Tensor:
     """The clipped surrogate of p groups, to be minimised; all [p,K,L], advantages [p,K], `weights` from `token_weights`."""
     scored = weights > 0  # [p,K,L], as all that follow
     # Zeroed before exp: a masked position may hold anything, and inf * 0 would be NaN in the gradient.
-    log_ratio = torch.where(scored, logp - old_logp, 0.0)
-    ratio = log_ratio.exp()
+    ratio = torch.where(scored, logp - old_logp, 0.0).exp()
     a = advantages[..., None]  # [p,K,1]
     gain = torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a)
     if beta:
         gain = gain - beta * kl_k3(torch.where(scored, logp, 0.0), torch.where(scored, ref_logp, 0.0))
     return -(gain * weights).sum()
+
+
+# ---------------------------------------------------------------- log-probs of what was written, with their gradient
 
 
 def pick_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> Tensor:
@@ -102,116 +369,98 @@ def pick_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> Tensor:
 
 
 def token_logprobs(model: PreTrainedModel, rollouts: Rollouts, groups: Tensor, temperature: float) -> Tensor:
-    """Log-probs of the completions of p groups, differentiable, at the sampling temperature: [p,K,L].
-
-    `groups` [p] are their places among the P groups.
-    """
+    """Log-probs [p,K,L] of the completions of the groups at the places `groups` [p], at the sampling temperature."""
     prompt_ids, prompt_mask = rollouts.prompt_ids[groups], rollouts.prompt_mask[groups]  # [p,T]
-    ids, mask = rollouts.completion_ids[groups], rollouts.mask[groups]  # [p,K,L]
-    padding = int(prompt_mask.argmax(-1).min())  # columns that none of these groups needs
-    prompt_ids, prompt_mask = prompt_ids[:, padding:], prompt_mask[:, padding:]  # [p,T]
-    longest, full = int(mask.sum(-1).max()), ids.shape[-1]
-    ids, mask = ids[..., :longest].flatten(0, 1), mask[..., :longest].flatten(0, 1)  # [p*K,L]
+    ids, mask = rollouts.completion_ids[groups].flatten(0, 1), rollouts.mask[groups].flatten(0, 1)  # [p*K,L]
+    padding, longest, full = int(prompt_mask.argmax(-1).min()), int(mask.sum(-1).max()), ids.shape[-1]  # not all is needed
     # Models are in eval mode except while gradient checkpointing is on, under which the library keeps no cache.
     path = over_shared_prompt if can_share_prompt(model) and not model.training else over_repeated_prompt
-    logp = path(model, prompt_ids, prompt_mask, ids, mask, temperature)  # [p*K,L]
-    return torch.nn.functional.pad(logp, (0, full - longest)).view(len(groups), -1, full)
+    logp = path(model, prompt_ids[:, padding:], prompt_mask[:, padding:], ids[:, :longest], mask[:, :longest], temperature)
+    return pad(logp, (0, full - longest)).view(len(groups), -1, full)
 
 
-def over_shared_prompt(
-    model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float
-) -> Tensor:
-    """Read each prompt once and its K completions over that cache; gradients flow back through the cache, exactly. [p*K,L]"""
-    p, k = len(prompt_ids), len(ids) // len(prompt_ids)
-    cache = DynamicCache(config=model.config)
+def over_shared_prompt(model, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float) -> Tensor:
+    """Read each prompt once and its K completions over that cache; gradients flow back through it, exactly. [p*K,L]"""
+    p, k, cache = len(prompt_ids), len(ids) // len(prompt_ids), DynamicCache(config=model.config)
     first = read(model, prompt_ids, prompt_mask, cache, last_only=True)[:, -1]  # [p,V]
     first = pick_logprobs(first, ids[:, 0].view(p, k), temperature).view(p * k, 1)  # [p*K,1]
     if ids.shape[1] == 1:
         return first
     cache.batch_repeat_interleave(k)
     whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)  # [p*K,T+L-1]
-    predicting = mask[:, 1:].bool()  # [p*K,L-1]; the logits at token t predict token t+1
-    with head_reads_only(model, predicting):
-        logits = read(model, ids[:, :-1], whole_mask, cache)[0]  # [n,V], n scored tokens
-    rest = pick_logprobs(logits, ids[:, 1:][predicting][:, None], temperature)  # [n,1]
-    # masked_scatter puts the n log-probs back at their places, row by row, and passes gradients.
-    return torch.cat([first, torch.zeros(predicting.shape, device=ids.device).masked_scatter(predicting, rest)], 1)
+    return torch.cat([first, next_logprobs(model, ids[:, :-1], whole_mask, cache, ids[:, 1:], mask[:, 1:], temperature)], 1)
 
 
-def over_repeated_prompt(
-    model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float
-) -> Tensor:
+def over_repeated_prompt(model, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float) -> Tensor:
     """The plain way, for models whose cache cannot be repeated: every completion reads its own copy of the prompt. [p*K,L]"""
-    k = len(ids) // len(prompt_ids)
+    k, before = len(ids) // len(prompt_ids), prompt_ids.shape[1] - 1  # the last prompt token predicts the first written one
     whole = torch.cat([prompt_ids.repeat_interleave(k, 0), ids[:, :-1]], 1)  # [p*K,T+L-1]
     whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)
-    scored = mask.bool()  # [p*K,L]
-    before = scored.new_zeros(len(ids), prompt_ids.shape[1] - 1)
-    predicting = torch.cat([before, scored], 1)  # [p*K,T+L-1]; the last prompt token predicts the first of the completion
-    with head_reads_only(model, predicting):
-        logits = read(model, whole, whole_mask)[0]  # [n,V]
-    return torch.zeros(ids.shape, device=ids.device).masked_scatter(
-        scored, pick_logprobs(logits, ids[scored][:, None], temperature)
-    )
+    wanted, scored = pad(ids, (before, 0)), pad(mask, (before, 0))
+    return next_logprobs(model, whole, whole_mask, None, wanted, scored, temperature)[:, before:]
+
+
+def next_logprobs(model, ids, mask, cache, wanted: Tensor, scored: Tensor, temperature: float) -> Tensor:
+    """Log-probs of `wanted` [n,S] as the tokens that follow `ids` [n,S]; 0 where not `scored`, and no logits are made there."""
+    scored = scored.bool()
+    with head_reads_only(model, scored):
+        logits = read(model, ids, mask, cache)[0]  # [m,V], m scored tokens
+    found = pick_logprobs(logits, wanted[scored][:, None], temperature)  # [m,1]
+    # masked_scatter puts them back at their places, row by row, and passes gradients.
+    return torch.zeros(scored.shape, device=ids.device).masked_scatter(scored, found)
 
 
 @torch.no_grad()
 def reference_logprobs(agent: Agent, rollouts: Rollouts, groups: Tensor, temperature: float) -> Tensor:
     """Log-probs under the policy that training began with: the bare base of an adapter, else the frozen copy."""
-    if agent.adapter is not None:
-        with lora.use(agent.model, None):
-            return token_logprobs(agent.model, rollouts, groups, temperature)
-    return token_logprobs(agent.reference, rollouts, groups, temperature)
+    with lora.use(agent.model, None):
+        return token_logprobs(agent.reference or agent.model, rollouts, groups, temperature)
+
+
+# ---------------------------------------------------------------- the update
 
 
 def update(
-    agent: Agent,
-    rollouts: Rollouts,
-    advantages: Tensor,
-    *,
-    temperature: float = 1.0,
-    epochs: int = 1,
-    clip: float = 0.2,
-    beta: float = 0.0,
-    average: str = "sequence",
-    max_new_tokens: int | None = None,
-    micro_batch: int = 8,
-    max_grad_norm: float = 1.0,
-) -> dict[str, float]:
+    agent: Agent, rollouts: Rollouts, advantages: Tensor, *, temperature: float = 1.0, epochs: int = 1, clip: float = 0.2,
+    beta: float = 0.0, average="sequence", max_new_tokens: int | None = None, micro_batch: int = 8, max_grad_norm=1.0,
+) -> dict[str, float]:  # fmt: skip
     """One GRPO step: `epochs` optimizer steps on these rollouts, `micro_batch` groups in memory at a time.
 
     Groups without a signal (all advantages 0) add nothing to the gradient and are left out, unless there is a KL term;
     where no group has one, no step is taken.
 
-    Returns loss and grad_norm, means over the epochs, and over the scored tokens approx_kl and clip_fraction, the share whose
-    rho lies outside the clipping interval, whether or not the minimum takes the clipped side. With one epoch, no KL term and
-    average="sequence" the *value* of the loss is 0 (rho is 1, and the advantages of a group sum to 0); its gradient is not.
-    approx_kl then only shows how far sampler and learner disagree by rounding.
+    Returns loss and grad_norm, means over the epochs, and over the scored tokens approx_kl (k3 from the policy *as it was
+    sampled* to now, so a sampler that disagrees with the learner shows too) and clip_fraction, the share whose rho lies outside
+    the clipping interval. With one epoch, no KL term and average="sequence" the *value* of the loss is 0 (rho is 1, and the
+    advantages of a group sum to 0); its gradient is not.
     Raises FloatingPointError when the loss or its gradient is not finite, before that optimizer step; or when weights are not,
     after it.
     """
-    weights = token_weights(rollouts.mask, average, max_new_tokens)  # [P,K,L]
-    advantages = advantages.to(agent.device)
-    with_signal = advantages.abs().sum(-1).nonzero().squeeze(-1)  # the places of those groups
-    everything = torch.arange(len(advantages), device=agent.device)
-    chosen = everything if beta else with_signal  # the KL term speaks of every group
-    old, totals = {}, {"loss": 0.0, "approx_kl": 0.0, "clip_fraction": 0.0, "grad_norm": 0.0}
+    weights, advantages = token_weights(rollouts.mask, average, max_new_tokens), advantages.to(agent.device)  # [P,K,L], [P,K]
+    chosen = (advantages.abs().sum(-1) if not beta else torch.ones(len(advantages), device=agent.device)).nonzero().squeeze(-1)
+    old, totals = {}, dict.fromkeys(("loss", "approx_kl", "clip_fraction", "grad_norm"), 0.0)
     if not len(chosen):
         return totals
     n_tokens = int(rollouts.mask[chosen].sum()) * epochs
     for _ in range(epochs):
         agent.optimizer.zero_grad(set_to_none=True)
         for i, groups in enumerate(chosen.split(micro_batch)):
-            with agent.in_use(), recomputing(agent):
-                logp = token_logprobs(agent.model, rollouts, groups, temperature)  # [p,K,L]
+            agent.model.train(agent.checkpointing)  # blocks are recomputed in training mode only; dropout is 0 anyway
+            try:
+                with agent.in_use():
+                    logp = token_logprobs(agent.model, rollouts, groups, temperature)  # [p,K,L]
+            finally:
+                agent.model.eval()
             # The first pass *is* the old policy: rho is exactly 1 there (the sampler rounds otherwise), and what it was stays
             # fixed for the passes after it. Every epoch is cut alike, so i names the same groups.
             before = old.setdefault(i, logp.detach())
             ref = reference_logprobs(agent, rollouts, groups, temperature) if beta else None
             loss = policy_loss(logp, before, advantages[groups], weights[groups], clip, ref, beta)
             loss.backward()
+            now, mask = logp.detach(), rollouts.mask[groups]
             totals["loss"] += loss.item() / epochs
-            add_ratio_means(totals, logp.detach(), before, rollouts, groups, clip, n_tokens)
+            totals["approx_kl"] += (kl_k3(rollouts.logprobs[groups], now) * mask).sum().item() / n_tokens
+            totals["clip_fraction"] += (((now - before).exp() - 1).abs().gt(clip) * mask).sum().item() / n_tokens
         norm = torch.nn.utils.clip_grad_norm_(agent.parameters(), max_grad_norm).item()
         totals["grad_norm"] += norm / epochs
         if not math.isfinite(norm + totals["loss"]):
@@ -220,28 +469,3 @@ def update(
         if not all(p.isfinite().all() for p in agent.parameters()):  # else it would be saved as a good checkpoint
             raise FloatingPointError(f"agent {agent.name}: the step made weights that are not finite")
     return totals
-
-
-@contextlib.contextmanager
-def recomputing(agent: Agent):
-    """Training mode, in which blocks are recomputed, where gradient checkpointing is on; dropout is 0 anyway."""
-    agent.model.train(agent.checkpointing)
-    try:
-        yield
-    finally:
-        agent.model.eval()
-
-
-def add_ratio_means(
-    totals: dict[str, float],
-    logp: Tensor,
-    before: Tensor,
-    rollouts: Rollouts,
-    groups: Tensor,
-    clip: float,
-    n_tokens: int,
-) -> None:
-    """approx_kl: k3 from the policy *as it was sampled* to now, so a sampler that disagrees with the learner shows too."""
-    mask = rollouts.mask[groups]
-    totals["approx_kl"] += (kl_k3(rollouts.logprobs[groups], logp) * mask).sum().item() / n_tokens
-    totals["clip_fraction"] += (((logp - before).exp() - 1).abs().gt(clip) * mask).sum().item() / n_tokens

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from grpo import Agent, Rollouts, fits, sample_cohort
 from rewards import interaction
-from rollout import Agent, Rollouts, fits, sample_cohort
 from tasks import Problem, UserError, chat
 
 EVALUATE = """\

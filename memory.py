@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluate import AT_ONCE
+from grpo import Agent
 from judges import INSTRUCTIONS
 from rewards import REWARDS
-from rollout import Agent
 
 PROMPT = 256  # tokens of a prompt, a guess: an estimate is made before all data are read
 EVALUATION_DECIDES = f"--max-new-tokens (evaluations hold {AT_ONCE} texts at a time), --eval-problems, --eval-k"

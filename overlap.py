@@ -31,10 +31,10 @@ import numpy as np
 import runs
 import tinyworld
 from evaluate import Pair, Report, count_cells, evaluate, measures, pairs
+from grpo import Agent
 from options import above_zero, agent_names, at_least, check_seeds, refuse
 from overlap_figure import draw, kappa_with_itself, square
 from rewards import majority
-from rollout import Agent
 from tasks import Problem, UserError, answer_style, load_problems, need_rephrased
 
 MOST_IN_A_RING = 8  # (N-1)! orders are all tried

@@ -29,9 +29,9 @@ from tqdm import tqdm
 
 import runs
 from answers import NUMBER, canonical, same_answer
+from grpo import Agent, Rollouts, fits, sample_cohort
 from options import above_zero, at_least, check_seeds, refuse
 from rewards import majority
-from rollout import Agent, Rollouts, fits, sample_cohort
 from tasks import Problem, UserError, answer_style, chat, load_problems
 
 INSTRUCTION = (

@@ -1,6 +1,6 @@
 """What a run tells its reader: the progress line, the closing tables, the figures, all read back from the run's own files.
 
-    python report.py runs/corl-001       # one run: its table, training.png; overlay.png for two agents, several topics, corl or ttrl
+    python report.py runs/corl-001       # one run: its table, training.png; overlay.png for two agents of corl or ttrl
     python report.py runs/compare-001    # methods of cohort.py side by side: two tables and compare.png
     python report.py runs/agon-001       # methods of agon.py: the rows of the paper's Table 3, and agon.png, its Figure 7
 
@@ -59,7 +59,7 @@ that of the problems, the spread of the seeds stands beside it."""
 
 
 def progress(line: dict) -> str:
-    """The live figures of a step of cohort.py (rewards, labels) or of agon.py (halves), and an accuracy that was just measured."""
+    """The live figures of a step of cohort.py (rewards, labels) or of agon.py (halves), and what was just measured."""
     agents, parts = line.get("agents", {}).values(), []
     if agents:
         parts.append("reward " + "/".join(f"{a['reward_mean']:.2f}" for a in agents))
@@ -74,7 +74,7 @@ def progress(line: dict) -> str:
 
 
 def exchanges(seen: Sequence[tuple], drafter: str, reader: str, width: int = 62) -> str:
-    """Agon's exchanges side by side: left the draft as it was written, right what the challenger was given, below its solution."""
+    """Agon's exchanges side by side: left the draft, right what the challenger was given, below its solution."""
     blocks = []
     for problem, draft, prompt, solution in seen:
         left, right = (
@@ -254,7 +254,8 @@ def accuracy_table(run: Run) -> str:
     for name in measured[0]["eval"]:
         for when, e in (("before", measured[0]["eval"][name]), ("after", measured[-1]["eval"][name])):
             interval = f"({e['low']:.3f}, {e['high']:.3f})"
-            cells.append([name, when, f"{e['pass1']:.3f}", interval, f"{e['majk']:.3f}", f"{e['length']:.1f}", f"{e['truncated']:.2f}"])
+            figures = f"{e['majk']:.3f}", f"{e['length']:.1f}", f"{e['truncated']:.2f}"
+            cells.append([name, when, f"{e['pass1']:.3f}", interval, *figures])
     wrong = hardened(measured[-1], run.config["probe_samples"])
     return "\n".join([align(cells), *(f"hardened wrong, right in under 10 % of samples: {name} {listed(found, measured[-1])}"
                                       for name, found in wrong.items() if found)])  # fmt: skip
@@ -279,8 +280,9 @@ def finish_comparison(folder: Path) -> None:
         raise UserError(f"{folder} has no finished run with an evaluation, so there is nothing to compare")
     print(f"\n{comparison_tables(methods)}")
     draw_comparison(methods, folder / "compare.png")
+    width = max(map(len, methods))
     lines = [
-        f"  {method:<{max(map(len, methods))}}  seed {run.config['seed']} {name}: {len(found):>2}  {listed(found, run.measured[-1])}"
+        f"  {method:<{width}}  seed {run.config['seed']} {name}: {len(found):>2}  {listed(found, run.measured[-1])}"
         for method, members in methods.items() for run in members
         for name, found in hardened(run.measured[-1], run.config["probe_samples"]).items() if whole["data"] != "tiny"
     ]  # fmt: skip
@@ -308,7 +310,7 @@ def comparison_tables(methods: dict[str, list[Run]]) -> str:
                 misses.append(f"  not as forecast: {method}, seed {seed}, {row.topic}: ({start}) -> ({end}), "
                               f"forecast {row.forecast}, ended {row.outcome}")  # fmt: skip
         steps = [[line["agents"][name] for line in run.trained] for run in members for name in run.config["agent_names"]]
-        began, ended = ([text_means(part) for part in parts] for parts in ([s[:WINDOW] for s in steps], [s[-WINDOW:] for s in steps]))
+        began, ended = [text_means(s[:WINDOW]) for s in steps], [text_means(s[-WINDOW:]) for s in steps]
         if any(map(degenerate, began, ended)):
             collapsed.append(method)
         marked = method + " *" * (method in collapsed)
@@ -321,7 +323,7 @@ def comparison_tables(methods: dict[str, list[Run]]) -> str:
             f"{sum(told)} of {len(told)}" if told else "-", f"{sum(a['tokens'] for s in steps for a in s) / 1e6:.2f} M",
         ])  # fmt: skip
         mean = {name: np.mean([text[name] for text in ended]) for name in TEXTS}
-        texts.append([marked, f"{mean['reward_std']:.3f}", f"{mean['length']:.1f}", f"{mean['truncated']:.2f}", f"{mean['entropy']:.3f}"])
+        texts.append([marked, *(f"{mean[name]:{form}}" for name, form in zip(TEXTS, (".3f", ".1f", ".2f", ".3f"), strict=True))])
     says = [COLLAPSE, f"  Here: {', '.join(collapsed) or 'none'}."]
     return "\n".join([align(right), *misses, f"\nin training, last {WINDOW} steps", align(texts), *says])
 
@@ -362,7 +364,8 @@ def finish_agon(folder: Path) -> None:
             f"{min(each)} rollouts" if len(each) == 1 else "-", f"{seconds:.0f}" if halves else "-",
             "  ".join(way), " ".join(f"{p:.2f}" for p in accuracy),
         ])  # fmt: skip
-        curves = [([m["step"] * prompts for m in run.measured], [mean_of(m, "pass1", ways) for m in run.measured]) for run in found]
+        points = [[(m["step"] * prompts, mean_of(m, "pass1", ways)) for m in run.measured] for run in found]
+        curves = [tuple(zip(*curve, strict=True)) for curve in points]
         shown[row] = length, accuracy, mean_curve(curves), {"color": colour, "marker": "s" if ">" in ways[0] else "o"}
     if not shown:
         raise UserError(f"{folder} has no finished run of agon.py")
@@ -416,7 +419,8 @@ def draw_training(folder: Path) -> None:
             axes["a"].plot(t, [m["pass1"] for m in e], "o-", ms=3, color=colour, label=name)
             axes["a"].fill_between(t, [m["low"] for m in e], [m["high"] for m in e], color=colour, alpha=0.12, lw=0)
         own = [line["agents"][name] for line in run.trained]
-        for panel, key, label in (("b", "label_accuracy", f"label of {name} right"), ("c", "reward_std", name), ("d", "length", name)):
+        labels = ("b", "label_accuracy", f"label of {name} right"), ("c", "reward_std", name), ("d", "length", name)
+        for panel, key, label in labels:
             axes[panel].plot(x, smooth([step[key] for step in own]), color=colour, label=label)
     axes["b"].plot(x, smooth([line["agreement"] for line in run.trained]), "k--", label="majorities agree")
     for axis in axes.values():
@@ -424,8 +428,10 @@ def draw_training(folder: Path) -> None:
             axis.legend(fontsize=8, frameon=False)
     axes["a"].set_ylim(0, 1), axes["b"].set_ylim(0, 1.03), axes["c"].set_xlabel("step"), axes["d"].set_xlabel("step")
     figure.suptitle(f"{config['method']}, {config['agents']} agents, K = {config['k']}, seed {config['seed']}", fontsize=11)
-    titles = accuracy_title(config["data"]), "agreement and pseudo-label accuracy", "reward std within a group", "completion length (tokens)"
-    save(figure, folder / "training.png", axes, dict(zip("abcd", titles, strict=True)))
+    save(figure, folder / "training.png", axes, {
+        "a": accuracy_title(config["data"]), "b": "agreement and pseudo-label accuracy",
+        "c": "reward std within a group", "d": "completion length (tokens)",
+    })  # fmt: skip
 
 
 def draw_comparison(methods: dict[str, list[Run]], path: Path) -> None:
@@ -466,7 +472,8 @@ def draw_comparison(methods: dict[str, list[Run]], path: Path) -> None:
         axes[name].set_xlabel("step")
         axes[name].set_ylim(0, 1.05 * axes[name].dataLim.ymax or 1)
     axes["accuracy"].set_ylim(-0.03, 1.03), last.set_ylim(-0.03, 1.03)
-    figure.legend(*axes["accuracy"].get_legend_handles_labels(), loc="outside lower center", ncols=min(5, len(methods)), frameon=False)
+    lines = axes["accuracy"].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=min(5, len(methods)), frameon=False)
     save(figure, path, axes, {
         "accuracy": f"{accuracy_title(some.config['data'])}, mean of the agents",
         "topics": f"final accuracy by topic (a {'dot' if few else 'line'}: one agent, one seed)",
@@ -488,7 +495,8 @@ def draw_agon(rows: dict[str, tuple], path: Path) -> None:
             axes["b"].axhline(y, color=look["color"], ls=":", lw=1.2)
     middle, (low, high) = float(np.mean([length for length, *_ in rows.values()])), axes["a"].get_xlim()
     axes["a"].set_xlim(min(low, 0.9 * middle), max(high, 1.1 * middle))  # so that a hair's breadth does not look like a change
-    axes["a"].set(xlabel="length of the final answer (tokens)", ylabel="held-out pass@1"), axes["b"].set(xlabel="problems processed")
+    axes["a"].set(xlabel="length of the final answer (tokens)", ylabel="held-out pass@1")
+    axes["b"].set_xlabel("problems processed")
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, title="circle: one pass, square: two")
     titles = "(a) after training: mean, lowest and highest seed", "(b) over training: mean of the seeds"
     save(figure, path, axes, dict(zip("ab", titles, strict=True)))

@@ -32,7 +32,7 @@ from transformers.utils import logging as hf_logging
 
 import lora
 import tinyworld
-from rollout import Agent, fits
+from grpo import Agent, fits
 from tasks import Problem, UserError, encode, train_and_test
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same

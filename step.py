@@ -16,11 +16,10 @@ from torch import Tensor
 import runs
 from answers import same_answer
 from evaluate import evaluate
-from grpo import group_advantages, group_statistics, update
+from grpo import Agent, Rollouts, group_advantages, group_statistics, sample_cohort, update
 from judges import Judged, join, judge
 from options import Options
 from rewards import REWARDS, Ballots
-from rollout import Agent, Rollouts, sample_cohort
 from tasks import Problem
 from teachers import alpha, follow
 
@@ -37,7 +36,7 @@ def train_step(
     # Where a teacher votes, the agent writes only what it trains on.
     written = write(agents, problems, o.k if teachers else voters, runs.SAMPLING, step, o)
     teacher_wrote = write(teachers, problems, voters, runs.TEACHING, step, o)
-    trained = [first_k(rollouts, o.k) for rollouts in written]  # N Rollouts of [P,K]
+    trained = [rollouts.first(o.k) for rollouts in written]  # N Rollouts of [P,K]
     judged = discuss(agents, trained, problems, step, o) if method.needs_chat else []
     sampled = time.perf_counter()
     own = [Ballots(rollouts.answers) for rollouts in written]
@@ -73,19 +72,6 @@ def write(
     prompts = [[agent.prompt(p) for p in problems] for agent in agents]
     generators = [runs.generator(o.seed, purpose, step, n) for n in range(len(agents))]
     return sample_cohort(agents, prompts, k, o.max_new_tokens, o.temperature, generators)
-
-
-def first_k(rollouts: Rollouts, k: int) -> Rollouts:
-    """The first k rollouts of each prompt. All are drawn alike, so any k chosen without a look at them would do."""
-    if rollouts.mask.shape[1] == k:
-        return rollouts
-    whole = ("prompt_ids", "prompt_mask")
-    return Rollouts(
-        **{
-            name: value if name in whole else value[:, :k] if isinstance(value, Tensor) else [g[:k] for g in value]
-            for name, value in vars(rollouts).items()
-        }
-    )
 
 
 def discuss(

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rollout import Agent
+from grpo import Agent
 
 FIRST, LAST = 0.01, 1e-5  # share of the policy in the teacher's first move; what it falls to
 

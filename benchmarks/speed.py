@@ -29,12 +29,11 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 from transformers.utils import logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import grpo
 import lora
 import memory
-import rollout
 import runs
-from grpo import group_advantages, update
-from rollout import Agent, sample, sample_cohort
+from grpo import Agent, group_advantages, sample, sample_cohort, update
 from tasks import load_problems
 
 P, K, L = 8, 8, 48
@@ -65,11 +64,11 @@ def sampling(o) -> None:
     tokenizer.padding_side = "left"
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False).to(agent.device)
-    ends = rollout.end_tokens(agent.model, tokenizer)
+    ends = grpo.end_tokens(agent.model, tokenizer)
     for name, length, equal in (("equal lengths", L, True), ("real lengths", o.longest, False)):
         # An id that is never drawn gives every completion the full length.
         found = frozenset([agent.model.config.vocab_size - 1]) if equal else ends
-        rollout.end_tokens = lambda *_, found=found: found
+        grpo.end_tokens = lambda *_, found=found: found
 
         def ours(length=length):
             return sample(agent, prompts, K, length)
@@ -162,7 +161,7 @@ def update_limit(o) -> None:
     """(c) The update's products (forward 1, backward 2) at the rate at which this machine multiplies such matrices."""
     agent, prompts = load(o)
     agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
-    rollout.end_tokens = lambda *_: frozenset([agent.model.config.vocab_size - 1])
+    grpo.end_tokens = lambda *_: frozenset([agent.model.config.vocab_size - 1])
     rollouts = sample(agent, prompts, K, L)
     advantages = group_advantages(torch.rand(P, K))
     config = agent.model.config
@@ -266,7 +265,7 @@ def one_size(o) -> None:
     before = peak(device)
     start = time.perf_counter()
     ids = torch.randint(0, 150_000, (4, 64)).tolist()
-    rollouts = rollout.complete(model, agent.tokenizer, ids, [None] * 4, 4, 1.0, torch.rand(16, o.longest))
+    rollouts = grpo.complete(model, agent.tokenizer, ids, [None] * 4, 4, 1.0, torch.rand(16, o.longest))
     sampled = time.perf_counter()
     update(agent, rollouts, group_advantages(torch.rand(4, 4)), micro_batch=o.micro_batch)
     print(
@@ -307,7 +306,7 @@ def one_preset(o) -> None:
     ones, ids = torch.ones(shape, dtype=torch.long, device=device), torch.randint(0, 150_000, shape, device=device)
     prompt = torch.randint(0, 150_000, (1, 128), device=device)
     zeros = torch.zeros(shape, device=device)
-    rollouts = rollout.Rollouts(
+    rollouts = grpo.Rollouts(
         prompt, torch.ones_like(prompt), ids, ones, zeros, zeros[..., 0], zeros[..., 0], ones[..., 0] > 0
     )
     before, start = peak(device), time.perf_counter()

@@ -20,8 +20,8 @@ import report
 import runs
 import step
 import tinyworld
+from grpo import Agent, sample, sample_cohort
 from rewards import Ballots
-from rollout import Agent, sample, sample_cohort
 from tasks import UserError
 
 FAST = ["--steps", "2", "--prompts", "3", "--k", "4", "--eval-problems", "6", "--eval-k", "2", "--max-new-tokens", "12"]

@@ -9,8 +9,18 @@ from test_rollout import write
 
 import grpo
 import lora
-from grpo import group_advantages, kl_k3, pick_logprobs, policy_loss, token_logprobs, token_weights, update
-from rollout import Agent, Rollouts, left_pad
+from grpo import (
+    Agent,
+    Rollouts,
+    group_advantages,
+    kl_k3,
+    left_pad,
+    pick_logprobs,
+    policy_loss,
+    token_logprobs,
+    token_weights,
+    update,
+)
 
 
 def test_advantages_by_hand():

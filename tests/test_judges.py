@@ -6,11 +6,10 @@ import pytest
 import tiny
 import torch
 
+import grpo
 import judges
-import rollout
-from grpo import token_logprobs
+from grpo import Agent, sample, token_logprobs
 from judges import draw_judges, join, judge, need_chat, pay, read_score
-from rollout import Agent, sample
 from tasks import Problem, UserError
 
 
@@ -101,7 +100,7 @@ def test_what_does_not_fit_loses_its_middle():
     assert " ".join(words[:20]) in short and "[...]" not in short
     for form, more in ((judges.EVALUATE, {}), (judges.SCORE, {"evaluation": " ".join(words)})):
         prompt = judges.ask(agent, form, "w3", 20, solution=" ".join(words), **more)
-        assert rollout.fits(agent, prompt, 20)
+        assert grpo.fits(agent, prompt, 20)
         if not more:
             assert "w3 w4 w5" in prompt and f" {words[-2]} {words[-1]}" in prompt and "[...]" in prompt
     assert judges.without_middle("abcdefgh", 0.5) == "ab [...] gh" and judges.without_middle("abcd", 0) == " [...] "

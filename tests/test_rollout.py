@@ -9,8 +9,8 @@ import tiny
 import torch
 from transformers import Gemma3Config, GenerationConfig
 
-import rollout
-from rollout import Agent, can_share_prompt, complete, completion_mask, draw, end_tokens, left_pad, read, sample
+import grpo
+from grpo import Agent, can_share_prompt, complete, completion_mask, draw, end_tokens, left_pad, read, sample
 from tasks import UserError
 
 PROMPTS = [[1, 5, 6, 7, 8, 9, 10, 11], [1, 9, 8], [1, 4, 4, 4, 4, 4]]
@@ -56,11 +56,11 @@ def test_every_end_token_ends():
 def test_stop_text_ends_and_is_not_spoken():
     """A base model goes on with the next question. The token that holds the stop may hold the answer's end too: "}" + newline."""
     tokenizer = tiny.tokenizer()
-    assert rollout.tokens_with(tokenizer, "w1") == set(range(10, 20))
-    assert rollout.spoken(tokenizer, [5, 6, 17], 3, frozenset([2]), "7") == "w5 w6 w1"
-    assert rollout.spoken(tokenizer, [5, 6, 2], 3, frozenset([2]), "7") == "w5 w6"
+    assert grpo.tokens_with(tokenizer, "w1") == set(range(10, 20))
+    assert grpo.spoken(tokenizer, [5, 6, 17], 3, frozenset([2]), "7") == "w5 w6 w1"
+    assert grpo.spoken(tokenizer, [5, 6, 2], 3, frozenset([2]), "7") == "w5 w6"
     with pytest.raises(UserError, match="--stop"):
-        rollout.tokens_with(tokenizer, "w5 w6")
+        grpo.tokens_with(tokenizer, "w5 w6")
 
 
 def test_model_without_end_token_is_refused():
@@ -133,7 +133,7 @@ def test_shared_prompt_and_leaving_rows_change_nothing(name, monkeypatch):
     model = tiny.model(name)
     model.generation_config.eos_token_id = list(range(2, 14))  # end early and often, so that many rows leave
     fast = write(model)
-    monkeypatch.setattr(rollout, "can_share_prompt", lambda _: False)
+    monkeypatch.setattr(grpo, "can_share_prompt", lambda _: False)
     plain = write(model)
     assert torch.equal(fast.completion_ids, plain.completion_ids) and torch.equal(fast.mask, plain.mask)
     assert torch.allclose(fast.logprobs, plain.logprobs, rtol=0, atol=1e-5)
@@ -147,7 +147,7 @@ def test_each_prompt_is_read_once_and_ended_rows_are_not_read(name, monkeypatch)
     """Both savings could be lost in silence, under a cache class of another name say, and every result would stay right."""
     model, rows = tiny.model(name), []
     model.generation_config.eos_token_id = list(range(2, 14))
-    monkeypatch.setattr(rollout, "read", lambda m, ids, *rest, **more: rows.append(len(ids)) or read(m, ids, *rest, **more))
+    monkeypatch.setattr(grpo, "read", lambda m, ids, *rest, **more: rows.append(len(ids)) or read(m, ids, *rest, **more))
     found = write(model)
     assert can_share_prompt(model) and rows[0] == len(PROMPTS)
     assert sum(rows[1:]) == int(found.mask.sum()) - len(PROMPTS) * 4  # the last token of a completion is read by nobody
@@ -209,4 +209,4 @@ def test_a_prompt_fits_or_does_not(limit, fitting):
     """Three tokens and three new ones need a context of six: one token less, and the model reads beyond what it has learnt."""
     model = tiny.model()
     model.config.max_position_embeddings = limit
-    assert rollout.fits(Agent("A", model, tiny.tokenizer()), "w3 w4 w5", 3) is fitting
+    assert grpo.fits(Agent("A", model, tiny.tokenizer()), "w3 w4 w5", 3) is fitting

@@ -6,10 +6,9 @@ import tiny
 import torch
 
 import step
-from grpo import group_advantages
+from grpo import Agent, group_advantages, sample
 from options import Options
 from rewards import Ballots
-from rollout import Agent, sample
 from tasks import Problem
 from teachers import make_teachers
 

@@ -29,7 +29,7 @@ import cohort
 import lora
 import report
 import runs
-from rollout import Agent
+from grpo import Agent
 from tasks import UserError
 
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -4,7 +4,7 @@ import tiny
 import torch
 
 import lora
-from rollout import Agent
+from grpo import Agent
 from teachers import alpha, follow, make_teachers
 
 
