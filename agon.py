@@ -24,6 +24,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 import transformers
@@ -37,69 +38,56 @@ import tinyworld
 from evaluate import AT_ONCE
 from exchange import RECIPES, assess, cascade, challenge, train_step, ways
 from grpo import Agent, end_tokens, tokens_with
-from options import above_zero, at_least, check_seeds, option, parse
+from options import TRAINING, Above, Count, Group, Training, Whole, check, parse
 from tasks import Problem, UserError, answer_style, encode
 
 # ---------------------------------------------------------------- options
 
 
 @dataclass
-class Options:
+class Options(Training):
     """All there is to set. Defaults are those of the tiny world."""
 
-    methods: list[str] | None = option(
-        None,
-        "what to train beside the untrained pair (default: grpo agon): "
-        + "; ".join(f"{name} = {recipe.says}" for name, recipe in RECIPES.items()),
-        choices=list(RECIPES),
-    )
-    compare: bool = option(False, "train them all: every row of the paper's Table 3")
-    seeds: list[int] | None = option(None, "one comparison for each seed (default: --seed alone)")
+    TABLE = {name: recipe.says for name, recipe in RECIPES.items()}
+    methods: list[Literal[tuple(RECIPES)]] | None = None  # what to train beside the untrained pair (default: grpo agon): {table}
+    compare: bool = False  # train them all: every row of the paper's Table 3
+    model: str | None = None  # a Hugging Face causal LM, hub name or folder; without it, the tiny world's own
+    misleading: bool = False  # tiny world: drafts are wrong more often, and readers begin by copying more
+    # system text of every prompt; always set, so that no template puts in its own (default: You are a helpful assistant, and
+    # where answers are read from boxes, a request for one)
+    system: str | None = None
+    thinking: bool = False  # private reasoning first, where the chat template knows the switch; never shown in a draft
+    n: Group = 8  # drafts of each problem, and solutions that read them (N); vanilla GRPO takes 2N plain ones
+    rank: Count = 8  # of the adapters (16 in the paper)
+    alpha: Above = 16.0  # scale of the adapters: their product counts alpha / rank
+    b_std: float = 0.02  # at its birth, adapter B has noise of this size in its B matrix, adapter A zeros
+    format: float = 0.1  # paid, to drafter and challenger, for giving an answer that can be read
+    tiebreak: float = 0.0  # the density lever: up to this much more for shorter correct solutions of a group
+    drafts_shown: Whole = 3  # print so many exchanges of the last trained method: draft, what its reader saw, its solution
+    method: str | None = None  # set by the command itself for each of its runs; you say --methods
+    steps: Count = 45  # training steps; the roles change every step
+    prompts: Count = 16
+    lr: Above = 1e-3
+    eval_every: Whole = 15
+    eval_problems: Count = 360
+    eval_k: Count = 4  # samples of each, before and after; one of each in between
 
-    model: str | None = option(None, "a Hugging Face causal LM, hub name or folder; without it, the tiny world's own")
-    data: str = option("tiny", "problems: tiny, sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file; answers needed")
-    misleading: bool = option(False, "tiny world: drafts are wrong more often, and readers begin by copying more")
-    answer: str | None = option(
-        None, "how an answer is read: boxed, or number (default: boxed, but number for tiny, sums and gsm8k)",
-        choices=["boxed", "number"],
-    )
-    system: str | None = option(
-        None,
-        "system text of every prompt; always set, so that no template puts in its own (default: You are a helpful assistant, "
-        "and where answers are read from boxes, a request for one)",
-    )
-    thinking: bool = option(False, "private reasoning first, where the chat template knows the switch; never shown in a draft")
-    stop: str | None = option(None, "text that ends a completion besides the end token; base models need one")
 
-    steps: int = option(45, "training steps; the roles change every step")
-    prompts: int = option(16, "problems in a step (P)")
-    n: int = option(8, "drafts of each problem, and solutions that read them (N); vanilla GRPO takes 2N plain ones")
-    max_new_tokens: int = option(40, "longest completion; one that does not end in time has no answer")
-    temperature: float = option(1.0, "sampling temperature, also that of every log-prob")
-
-    lr: float = option(1e-3, "AdamW's learning rate (about 1e-5 to 5e-5 for real models)")
-    rank: int = option(8, "of the adapters (16 in the paper)")
-    alpha: float = option(16.0, "scale of the adapters: their product counts alpha / rank")
-    b_std: float = option(0.02, "at its birth, adapter B has noise of this size in its B matrix, adapter A zeros")
-    format: float = option(0.1, "paid, to drafter and challenger, for giving an answer that can be read")
-    tiebreak: float = option(0.0, "the density lever: up to this much more for shorter correct solutions of a group")
-    max_grad_norm: float = option(1.0, "the gradient's norm is clipped to this")
-    micro_batch: int = option(8, "groups in memory at a time while learning; changes memory, not the gradient")
-    checkpointing: bool = option(False, "recompute activations while learning: less memory, more time")
-
-    eval_every: int = option(15, "steps between evaluations on held-out problems; 0 = before and after only")
-    eval_problems: int = option(360, "held-out problems (the tiny world: split evenly over its topics)")
-    eval_k: int = option(4, "samples of each, before and after; one of each in between")
-    drafts_shown: int = option(3, "print so many exchanges of the last trained method: draft, what its reader saw, its solution")
-
-    seed: int = option(0, "decides every draw")
-    device: str = option("auto", "auto (cuda where there is one, else cpu), cpu, cuda, mps, ...")
-    dtype: str = option("float32", "of the base's weights; adapters are float32", choices=["float32", "bfloat16"])
-    out: str = option("runs", "where run folders go")
-    name: str | None = option(None, "name of the folder; it must not exist yet (default: the next free number)")
-    save_every: int = option(0, "steps between checkpoints, the last two are kept; 0 = only at the end, -1 = never")
-    resume: str | None = option(None, "folder of a comparison, or of one method's run, to continue")
-    method: str | None = option(None, "set by the command itself for each of its runs; you say --methods")
+RULES = [
+    *TRAINING,
+    (lambda o: (o.model is None) != (o.data == "tiny"),
+     "the tiny adapters solve the tiny world, and real models real problems: give --model and --data together"),
+    (lambda o: o.data == "tiny" and o.max_new_tokens > 100,
+     "--max-new-tokens: the tiny model reads 256 tokens in all, a draft among them: at most 100 new ones"),
+    (lambda o: not 0 <= o.tiebreak < 1 or not 0 <= o.format < 1 or not 0 <= o.b_std < 1,
+     "--tiebreak, --format and --b-std are at least 0 and below 1 (the first two never outweigh being right)"),
+    (lambda o: o.method and not o.resume, "--method is set by the command itself: name what to train with --methods"),
+    (lambda o: o.model is None and (o.dtype != "float32" or o.system is not None or o.thinking or o.answer or o.stop),
+     "--dtype, --system, --thinking, --answer and --stop belong to real models: give --model and --data"),
+    (lambda o: o.model and o.misleading, "--misleading is for the tiny world: leave --model and --data out"),
+    (lambda o: o.compare and o.methods, "--compare trains every method, --methods those you name: give one of them"),
+    (lambda o: len(set(o.methods or ())) < len(o.methods or ()), "--methods names something twice"),
+]  # fmt: skip
 
 
 # ---------------------------------------------------------------- a run
@@ -173,8 +161,7 @@ def memory_guard(agents: Sequence[Agent], o: Options):
             prompt=memory.PROMPT + o.max_new_tokens,  # a reader's prompt holds a draft
             learned=min(o.micro_batch, o.prompts) * texts,
             new=o.max_new_tokens,
-            less_sampling="--prompts, --n, --max-new-tokens",
-            less_learning="--micro-batch, --n, --max-new-tokens",
+            k="--n",
             in_one_pass=False,
         ),
     )
@@ -266,43 +253,12 @@ def write_config(folder: Path, o: Options) -> None:
     runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"resume": None, "versions": versions})
 
 
-def check(o: Options) -> None:
-    """Whatever can be told before anything is loaded. Raises UserError."""
-    if not o.resume:
-        runs.check_name(o.out, o.name)
-    at_least(o, {"steps": 1, "prompts": 1, "n": 2, "max_new_tokens": 1, "eval_k": 1, "eval_problems": 1, "eval_every": 0,
-                 "drafts_shown": 0, "rank": 1, "save_every": -1, "micro_batch": 1})  # fmt: skip
-    above_zero(o, ["temperature", "lr", "alpha", "max_grad_norm"])
-    check_seeds([o.seed])
-    check_seeds(o.seeds or [])
-    if (o.model is None) != (o.data == "tiny"):
-        raise UserError("the tiny adapters solve the tiny world, and real models real problems: give --model and --data together")
-    if o.data == "tiny" and o.max_new_tokens > 100:
-        raise UserError("--max-new-tokens: the tiny model reads 256 tokens in all, a draft among them: at most 100 new ones")
-    if not 0 <= o.tiebreak < 1 or not 0 <= o.format < 1:
-        raise UserError("--tiebreak and --format are at least 0 and below 1, so that they never outweigh being right")
-    if not 0 <= o.b_std < 1:
-        raise UserError("--b-std is at least 0 and below 1")
-    if o.method and not o.resume:
-        raise UserError("--method is set by the command itself: name what to train with --methods")
-    if o.model is None and (o.dtype != "float32" or o.system is not None or o.thinking or o.answer or o.stop):
-        raise UserError("--dtype, --system, --thinking, --answer and --stop belong to real models: give --model and --data")
-    if o.stop == "":
-        raise UserError("--stop needs a text")
-    if o.model and o.misleading:
-        raise UserError("--misleading is for the tiny world: leave --model and --data out")
-    if o.compare and o.methods:
-        raise UserError("--compare trains every method, --methods those you name: give one of them")
-    if len(set(o.methods or ())) < len(o.methods or ()):
-        raise UserError("--methods names something twice")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
 
     def act() -> int:
         o = parse(arguments, __doc__, Options)
-        check(o)
+        check(o, RULES)
         return resume(o) if o.resume and o.method else compare(o)
 
     lower = "--prompts, --n or --max-new-tokens, or give --dtype bfloat16 --checkpointing"

@@ -4,19 +4,17 @@ Its parts are weights, optimizer, and the larger of sampling (cache and logits) 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from evaluate import AT_ONCE
 from grpo import Agent
 from judges import INSTRUCTIONS
 from rewards import REWARDS
 
-PROMPT = 256  # tokens of a prompt, a guess: an estimate is made before all data are read
-EVALUATION_DECIDES = f"--max-new-tokens (evaluations hold {AT_ONCE} texts at a time), --eval-problems, --eval-k"
+PROMPT, GIGA = 256, 2**30  # tokens of a prompt, a guess: an estimate is made before all data are read
 
 
-@dataclass(frozen=True)
-class AtATime:
+class AtATime(NamedTuple):
     """What a run holds in memory at a time, and the options that decide it."""
 
     sampled: int  # texts that an agent writes in a step
@@ -24,29 +22,25 @@ class AtATime:
     prompt: int  # tokens that each of them reads
     learned: int  # texts of a micro-batch
     new: int  # tokens of the longest text
-    less_sampling: str = "--prompts, --k, --max-new-tokens"
-    less_learning: str = "--micro-batch, --k, --max-new-tokens"
+    k: str = "--k"  # what lowers it, beside --prompts and --max-new-tokens
     in_one_pass: bool = True  # agents of one base write together
 
 
 def at_a_time(o) -> AtATime:
     """What a run of `cohort.py` with the options `o` holds at a time: the most that its method ever samples, or evaluates."""
-    method = REWARDS[o.method]
+    method, chat = REWARDS[o.method], REWARDS[o.method].needs_chat
     forms, voters = 2 if method.needs_rephrased else 1, method.voters(o.k, o.votes)
-    learned = 3 * o.prompts if method.needs_chat else forms * o.prompts  # groups: judges' texts are learned from too
-    read = INSTRUCTIONS + 2 * o.max_new_tokens if method.needs_chat else 0  # a scorer is shown a solution and an evaluation
     return AtATime(
         sampled=forms * o.prompts * voters,
         evaluated=min(AT_ONCE, o.eval_problems * o.eval_k),
-        prompt=PROMPT + read,
-        learned=min(o.micro_batch, learned) * o.k,
+        prompt=PROMPT + (INSTRUCTIONS + 2 * o.max_new_tokens) * chat,  # a scorer is shown a solution and an evaluation
+        learned=min(o.micro_batch, (3 if chat else forms) * o.prompts) * o.k,  # judges' texts are learned from too
         new=o.max_new_tokens,
-        less_sampling=f"--prompts, {'--votes' if voters > o.k else '--k'}, --max-new-tokens",
+        k="--votes" if voters > o.k else "--k",
     )
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """An estimate in bytes, activations apart."""
 
     weights: int
@@ -54,61 +48,57 @@ class Memory:
     cache: int
     drawing: int  # logits while sampling
     learning: int  # logits while learning
-    held: AtATime
-    lowers_sampling: str  # the options that do: those of training, or those of evaluating where that takes more
+    prompt: int
+    lowers: tuple[str, str]  # the options that lower sampling (or evaluating, where that takes more), and learning
 
     def __str__(self) -> str:
-        giga = 2**30
-        total = self.weights + self.optimizer + max(self.cache + self.drawing, self.learning)
+        weights, optimizer, cache, drawing, learning = (f"{part / GIGA:.1f}" for part in self[:5])
+        sampling = self.cache + self.drawing
         return (
-            f"memory: about {total / giga:.1f} GiB = weights {self.weights / giga:.1f} + optimizer {self.optimizer / giga:.1f} "
-            f"+ the larger of sampling {(self.cache + self.drawing) / giga:.1f} (cache {self.cache / giga:.1f}, logits "
-            f"{self.drawing / giga:.1f}; prompts of {self.held.prompt} tokens; lower {self.lowers_sampling}) and learning "
-            f"{self.learning / giga:.1f} (logits alone; lower {self.held.less_learning})"
+            f"memory: about {(self.weights + self.optimizer + max(sampling, self.learning)) / GIGA:.1f} GiB = weights {weights} "
+            f"+ optimizer {optimizer} + the larger of sampling {sampling / GIGA:.1f} (cache {cache}, logits {drawing}; prompts "
+            f"of {self.prompt} tokens; lower {self.lowers[0]}) and learning {learning} (logits alone; lower {self.lowers[1]})"
         )
 
     def advice(self) -> str:
         """What lowers the need, and by how much, for a run that found too little."""
-        giga = 2**30
         return (
-            f"by the estimate, sampling takes {(self.cache + self.drawing) / giga:.1f} GiB, in proportion to each of "
-            f"{self.lowers_sampling}; learning {self.learning / giga:.1f} GiB, in proportion to each of "
-            f"{self.held.less_learning}, and activations, which --checkpointing lowers; weights {self.weights / giga:.1f} GiB "
-            f"(with LoRA --dtype bfloat16 halves them); optimizer {self.optimizer / giga:.1f} GiB (next to none with LoRA)"
+            f"by the estimate, sampling takes {(self.cache + self.drawing) / GIGA:.1f} GiB, in proportion to each of "
+            f"{self.lowers[0]}; learning {self.learning / GIGA:.1f} GiB, in proportion to each of {self.lowers[1]}, and "
+            f"activations, which --checkpointing lowers; weights {self.weights / GIGA:.1f} GiB (with LoRA --dtype bfloat16 "
+            f"halves them); optimizer {self.optimizer / GIGA:.1f} GiB (next to none with LoRA)"
         )
 
 
 def estimate(agents: Sequence[Agent], held: AtATime) -> Memory:
-    """An estimate, before training, of what fills memory.
+    """An estimate, before training, of what fills memory. Models sample and agents learn one after the other: the largest counts.
 
     Sampling holds the cache of every rollout, and logits of one token of each, as float32, three times (scores,
-    probabilities, their sums); agents that share a base are sampled in one pass. Learning holds the logits of every token
-    of a micro-batch, their float32 copies and gradients: about 2 size + 18 bytes a logit, as measured with checkpointing
-    (benchmarks/README.md, g). Models sample and agents learn one after the other, so the largest counts.
+    probabilities, their sums). Learning holds the logits of every token of a micro-batch, their float32 copies and gradients:
+    about 2 size + 18 bytes a logit, as measured with checkpointing (benchmarks/README.md, g).
     """
+    def size(parameters) -> int:
+        return sum(p.numel() * p.element_size() for p in parameters)
+
     models = {id(a.model): a.model for a in agents}.values()
-    weights = sum(p.numel() * p.element_size() for m in models for p in m.parameters())
-    weights += sum(p.numel() * p.element_size() for a in agents if a.reference for p in a.reference.parameters())
-    trained = [p for a in agents if a.optimizer for p in a.parameters()]  # not a teacher's
-    cache, drawing, learning, less = [], [], [], EVALUATION_DECIDES
+    parts = []
     for model in models:
-        config, size = model.config.get_text_config(), next(model.parameters()).element_size()
-        writers = sum(a.model is model and a.optimizer is not None for a in agents) if held.in_one_pass else 1
-        rows = held.sampled * max(1, writers)  # a teacher of its own model writes alone
-        if rows >= held.evaluated:
-            less = held.less_sampling
-        rows = max(rows, held.evaluated)
-        cache.append(rows * (held.prompt + held.new) * cached_per_token(config) * size)
-        drawing.append(rows * 3 * 4 * config.vocab_size)
-        learning.append(held.learned * held.new * (2 * size + 18) * config.vocab_size)
+        config, each = model.config.get_text_config(), next(model.parameters()).element_size()
+        writers = sum(a.model is model and a.optimizer is not None for a in agents)  # a teacher of its own model writes alone
+        sampled = held.sampled * max(1, writers if held.in_one_pass else 1)
+        rows, learning = max(sampled, held.evaluated), held.learned * held.new * (2 * each + 18) * config.vocab_size
+        cache = rows * (held.prompt + held.new) * cached_per_token(config) * each
+        parts.append((cache, rows * 3 * 4 * config.vocab_size, learning))
+    evaluations = f"--max-new-tokens (evaluations hold {AT_ONCE} texts at a time), --eval-problems, --eval-k"
+    sampling = f"--prompts, {held.k}, --max-new-tokens" if sampled >= held.evaluated else evaluations
+    references = (p for a in agents if a.reference for p in a.reference.parameters())
+    trained = (p for a in agents if a.optimizer for p in a.parameters())
     return Memory(
-        weights=weights,
-        optimizer=3 * sum(p.numel() * p.element_size() for p in trained),  # gradient, two moments
-        cache=max(cache),
-        drawing=max(drawing),
-        learning=max(learning),
-        held=held,
-        lowers_sampling=less,
+        size(p for m in models for p in m.parameters()) + size(references),
+        3 * size(trained),  # gradient, two moments
+        *map(max, zip(*parts, strict=True)),
+        held.prompt,
+        (sampling, f"--micro-batch, {'--n' if held.k == '--n' else '--k'}, --max-new-tokens"),
     )
 
 

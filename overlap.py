@@ -21,10 +21,11 @@ the sum of (b + c + 2d) is the same for all orders, so this order has the most d
 of two or three, each stands beside every other anyway. The measure is ours; the paper does not say how to order a ring.
 """
 
-import argparse
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -32,7 +33,7 @@ import runs
 import tinyworld
 from evaluate import Pair, Report, count_cells, evaluate, measures, pairs
 from grpo import Agent
-from options import above_zero, agent_names, at_least, check_seeds, refuse
+from options import Count, Sampling, agent_names, check, parse
 from overlap_figure import draw, kappa_with_itself, square
 from rewards import majority
 from tasks import Problem, UserError, answer_style, load_problems, need_rephrased
@@ -129,59 +130,40 @@ def ring_text(voted: Sequence[Pair], names: Sequence[str]) -> str:
 # ---------------------------------------------------------------- the command
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options; UserError on what is refused before anything is loaded."""
-    parser = argparse.ArgumentParser(
-        "evaluate.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.error = refuse
-    add = parser.add_argument
-    add("models", nargs="+", help="hub names or folders of causal language models, at least two; or tiny, the tiny world")
-    add("--data", help="problems with answers: tiny, sums, gsm8k (its test part), math500, hub:NAME, .jsonl or .json file")
-    add("--limit", type=int, help="only the first problems (tiny: so many in all, evenly over its topics; default 120)")
-    add("--agents", type=int, default=2, help="tiny world: how many agents (2)")
-    add("--cohort", choices=tinyworld.KINDS, default="complementary", help="tiny world: kind of a cohort of two")
-    add("--k", type=int, default=8, help="samples of each problem (8)")
-    add("--temperature", type=float, default=1.0, help="sampling temperature (1.0)")
-    add("--max-new-tokens", type=int, help="longest completion; one that does not end in time is wrong (40; 512 for others "
-        "than tiny and sums)")
-    add("--answer", choices=["boxed", "number"], help="how an answer is read: the last \\boxed{}, or the last number "
-        "(boxed, but number for tiny, sums and gsm8k)")
-    add("--system", help="system text of every prompt")
-    add("--stop", help="text that ends a completion besides the end token; base models need one, such as $'\\n'")
-    add("--rephrase", nargs="+", default=[], help="the agents (A B ...) that read the rephrased question")
-    add("--seed", type=int, default=0, help="decides every draw, and the tiny world's models (0)")
-    add("--device", default="auto", help="auto, cpu, cuda, mps, ...")
-    add("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the models' weights")
-    add("--out", type=Path, default=Path("overlap.png"), help="the figure (overlap.png)")
-    return check(parser.parse_args(arguments))
+@dataclass(kw_only=True)
+class Options(Sampling):
+    """All there is to set in evaluate.py."""
+
+    models: list[str]  # hub names or folders of causal language models, at least two; or tiny, the tiny world
+    data: str | None = None  # problems with answers: tiny, sums, gsm8k (its test part), math500, hub:NAME, .jsonl or .json file
+    limit: Count | None = None  # only the first problems (tiny: so many in all, evenly over its topics; default 120)
+    agents: Count = 2  # tiny world: how many agents
+    cohort: Literal[tuple(tinyworld.KINDS)] = "complementary"  # tiny world: kind of a cohort of two
+    k: Count = 8  # samples of each problem
+    max_new_tokens: Count | None = None  # longest completion (default: 40; 512 for others than tiny and sums)
+    rephrase: list[str] | None = None  # the agents (A B ...) that read the rephrased question
+    out: str = "overlap.png"  # the figure
+
+    def __post_init__(self):
+        self.tiny = self.models == ["tiny"]
+        self.data = self.data or ("tiny" if self.tiny else None)
+        self.names = agent_names(self.agents if self.tiny else len(self.models))
+        self.max_new_tokens = self.max_new_tokens or (40 if self.data in ("tiny", "sums") else 512)
+        self.answer, self.rephrase = self.answer or answer_style(self.data), self.rephrase or []
 
 
-def check(o: argparse.Namespace) -> argparse.Namespace:
-    """The options with their defaults filled in, or a UserError."""
-    tiny = o.models == ["tiny"]
-    o.data = o.data or ("tiny" if tiny else None)
-    if o.data is None or (o.data == "tiny") != tiny:
-        raise UserError("the tiny agents solve the tiny world, and real models real problems: give both their --data")
-    o.names = agent_names(o.agents if tiny else len(o.models))
-    if o.cohort != "complementary" and not (tiny and o.agents == 2):
-        raise UserError(f"--cohort {o.cohort} is a kind of two tiny agents")
-    if len(o.names) < 2:
-        raise UserError(f"a pair needs two agents: {'--agents 2' if tiny else 'name two models; one model twice will do'}")
-    at_least(o, {"k": 1, "limit": 1, "max_new_tokens": 1})
-    above_zero(o, ["temperature"])
-    check_seeds([o.seed])
-    for name in o.rephrase:
-        if name not in o.names:
-            raise UserError(f"--rephrase {name}: the agents are {' '.join(o.names)}")
-    if o.out.suffix != ".png" or not o.out.parent.is_dir():
-        raise UserError(f"--out {o.out}: name a .png file in a folder that is there")
-    o.max_new_tokens = o.max_new_tokens or (40 if o.data in ("tiny", "sums") else 512)
-    o.answer = o.answer or answer_style(o.data)
-    return o
+RULES = [
+    (lambda o: o.data is None or (o.data == "tiny") != o.tiny,
+     "the tiny agents solve the tiny world, and real models real problems: give both their --data"),
+    (lambda o: o.cohort != "complementary" and not (o.tiny and o.agents == 2), "--cohort {cohort} is a kind of two tiny agents"),
+    (lambda o: len(o.names) < 2, "a pair needs two agents: name two models (one twice will do), or --agents 2"),
+    (lambda o: set(o.rephrase) - set(o.names), "--rephrase {rephrase}: the agents are {names}"),
+    (lambda o: Path(o.out).suffix != ".png" or not Path(o.out).parent.is_dir(),
+     "--out {out}: name a .png file in a folder that is there"),
+]  # fmt: skip
 
 
-def read_problems(o: argparse.Namespace) -> list[Problem]:
+def read_problems(o: Options) -> list[Problem]:
     """The problems that have a reference answer."""
     if o.data == "tiny":
         found = tinyworld.probes(n=max(1, (o.limit or 120) // len(tinyworld.TOPICS)))
@@ -194,7 +176,7 @@ def read_problems(o: argparse.Namespace) -> list[Problem]:
     return found
 
 
-def make_agents(o: argparse.Namespace) -> list[Agent]:
+def make_agents(o: Options) -> list[Agent]:
     """The agents; a model named twice is loaded once."""
     device = runs.pick_device(o.device)
     if o.data == "tiny":
@@ -210,7 +192,7 @@ def make_agents(o: argparse.Namespace) -> list[Agent]:
     ]
 
 
-def measure(o: argparse.Namespace) -> int:
+def measure(o: Options) -> int:
     """Sample, print the tables, draw the figure. Returns the exit code."""
     problems = read_problems(o)
     agents = make_agents(o)
@@ -230,12 +212,17 @@ def measure(o: argparse.Namespace) -> int:
         print(f"\nmajority answers, {len(problems)} of each agent\n{pair_table(voted)}")
     print(f"\n{ring_text(voted, o.names)}")
     who = ", ".join(f"{name} = {Path(source).name}" for name, source in zip(o.names, sources, strict=True))
-    draw(reports, single, voted, f"before training: {what}" + (f"\n{who}" if o.data != "tiny" else ""), o.out)
+    draw(reports, single, voted, f"before training: {what}" + (f"\n{who}" if o.data != "tiny" else ""), Path(o.out))
     print(f"written: {o.out}")
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-    lower = "--k or --max-new-tokens, or give --dtype bfloat16"
-    return runs.command("evaluate.py", lambda: measure(parse(arguments)), "nothing was written", lower)
+
+    def act() -> int:
+        o = parse(arguments, __doc__, Options)
+        check(o, RULES)
+        return measure(o)
+
+    return runs.command("evaluate.py", act, "nothing was written", "--k or --max-new-tokens, or give --dtype bfloat16")

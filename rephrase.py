@@ -16,13 +16,12 @@ command goes on where FILE ends: problem i draws from (seed, i) alone, and a beg
 lines come out as without the break.
 """
 
-import argparse
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
@@ -30,7 +29,7 @@ from tqdm import tqdm
 import runs
 from answers import NUMBER, canonical, same_answer
 from grpo import Agent, Rollouts, fits, sample_cohort
-from options import above_zero, at_least, check_seeds, refuse
+from options import Above, Count, Sampling, check, parse
 from rewards import majority
 from tasks import Problem, UserError, answer_style, chat, load_problems
 
@@ -39,6 +38,32 @@ INSTRUCTION = (
     "Do not solve it. Reply with the rewritten problem only.\n\n"
 )
 TOO_LONG = "too long: the prompt does not fit the model's context"
+
+@dataclass(kw_only=True)
+class Options(Sampling):
+    """All there is to set."""
+
+    data: str = field()  # sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file
+    model: str | None = None  # a causal language model, hub name or folder; it writes the rewrites and solves both forms
+    out: str | None = None  # the .jsonl file to write, or to go on with
+    check: bool = False  # only count which rewrites of DATA keep the numbers, and show the others
+    limit: Count | None = None  # only the first problems; a later, larger limit goes on in the same file
+    votes: Count = 5  # samples of each form whose majorities must be equal
+    temperature: Above = 0.7
+    max_new_tokens: Count = 512  # longest rewrite, and longest solution
+    batch: Count = 8  # problems that are sampled together
+
+    def __post_init__(self):
+        self.answer = self.answer or answer_style(self.data)
+
+
+RULES = [
+    (lambda o: not o.check and not (o.model and o.out),
+     "give --model, which writes, and --out, the file to write (or --check, which needs neither)"),
+    (lambda o: not o.check and (Path(o.out).suffix != ".jsonl" or not Path(o.out).parent.is_dir()),
+     "--out {out}: name a .jsonl file in a folder that is there"),
+]  # fmt: skip
+
 
 # ---------------------------------------------------------------- the checks: a reason, or "" where nothing is wrong
 
@@ -78,7 +103,7 @@ def answer_fault(on_question: Sequence[str | None], on_rewrite: Sequence[str | N
 # ---------------------------------------------------------------- writing and checking one batch
 
 
-def write(agent: Agent, prompts: dict[int, str], k: int, what: int, o: argparse.Namespace) -> dict[int, Rollouts]:
+def write(agent: Agent, prompts: dict[int, str], k: int, what: int, o: Options) -> dict[int, Rollouts]:
     """K completions of each prompt, in one pass. Problem i draws from (seed, i, what), whoever shares its batch."""
     if not prompts:
         return {}
@@ -88,7 +113,7 @@ def write(agent: Agent, prompts: dict[int, str], k: int, what: int, o: argparse.
     return dict(zip(prompts, found, strict=True))
 
 
-def rewrite(agent: Agent, problems: dict[int, Problem], o: argparse.Namespace) -> list[dict]:
+def rewrite(agent: Agent, problems: dict[int, Problem], o: Options) -> list[dict]:
     """The records of one batch; `problems` by their number in DATA."""
     texts, reasons = {}, {}
     asked = {i: chat(INSTRUCTION + p.question, agent.tokenizer) for i, p in problems.items()}
@@ -116,7 +141,7 @@ def record(problem: Problem, text: str, reason: str) -> dict:
 # ---------------------------------------------------------------- the file
 
 
-def settings(o: argparse.Namespace) -> dict:
+def settings(o: Options) -> dict:
     """What decides the lines, kept in FILE's first line; a file with other settings is not continued."""
     names = "model dtype answer system stop votes temperature max_new_tokens batch seed".split()
     return {name: getattr(o, name) for name in names} | {"instruction": INSTRUCTION}
@@ -173,41 +198,6 @@ def summary(path: Path) -> str:
 # ---------------------------------------------------------------- the command
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options, checked as far as can be without a model."""
-    parser = argparse.ArgumentParser(
-        "tasks.py rephrase", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.error = refuse
-    add = parser.add_argument
-    add("data", metavar="DATA", help="sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file")
-    add("--model", help="a causal language model, hub name or folder; it writes the rewrites and solves both forms")
-    add("--out", type=Path, help="the .jsonl file to write, or to go on with")
-    add("--check", action="store_true", help="only count which rewrites of DATA keep the numbers, and show the others")
-    add("--limit", type=int, help="only the first problems; a later, larger limit goes on in the same file")
-    add("--votes", type=int, default=5, help="samples of each form whose majorities must be equal (5)")
-    add("--answer", choices=["boxed", "number"], help="how an answer is read: the last \\boxed{}, or the last number "
-        "(boxed, but number for sums and gsm8k)")
-    add("--system", help="system text for solving, such as one that asks for \\boxed{}")
-    add("--stop", help="text that ends a completion besides the end token; base models need one, such as $'\\n'")
-    add("--temperature", type=float, default=0.7, help="sampling temperature (0.7)")
-    add("--max-new-tokens", type=int, default=512, help="longest rewrite, and longest solution (512)")
-    add("--batch", type=int, default=8, help="problems that are sampled together (8)")
-    add("--seed", type=int, default=0, help="decides every draw (0)")
-    add("--device", default="auto", help="auto, cpu, cuda, mps, ...")
-    add("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the model's weights")
-    o = parser.parse_args(arguments)
-    at_least(o, {"votes": 1, "batch": 1, "max_new_tokens": 1})
-    above_zero(o, ["temperature"])
-    check_seeds([o.seed])
-    if not o.check and not (o.model and o.out):
-        raise UserError("give --model, which writes, and --out, the file to write (or --check, which needs neither)")
-    if not o.check and (o.out.suffix != ".jsonl" or not o.out.parent.is_dir()):
-        raise UserError(f"--out {o.out}: name a .jsonl file in a folder that is there")
-    o.answer = o.answer or answer_style(o.data)
-    return o
-
-
 def check_numbers(problems: Sequence[Problem]) -> None:
     """Print the rewrites that lost or gained a number, and the share of those that did not."""
     told = [(n, numbers_fault(p.question, p.rephrased)) for n, p in enumerate(problems, start=1) if p.rephrased]
@@ -220,10 +210,10 @@ def check_numbers(problems: Sequence[Problem]) -> None:
     print(f"{kept} of {len(told)} rewrites keep the numbers ({kept / len(told):.1%})")
 
 
-def rephrase(o: argparse.Namespace, problems: Sequence[Problem]) -> None:
+def rephrase(o: Options, problems: Sequence[Problem]) -> None:
     """Write what is missing in FILE, a line at a time."""
     made = settings(o)
-    done = already_written(o.out, made, problems)
+    done = already_written(Path(o.out), made, problems)
     if done < len(problems):
         model, tokenizer = runs.load_model(o.model, runs.pick_device(o.device), o.dtype)
         agent = Agent("M", model, tokenizer, answer=o.answer, system=o.system, stop=o.stop)
@@ -232,16 +222,17 @@ def rephrase(o: argparse.Namespace, problems: Sequence[Problem]) -> None:
                 batch = dict(enumerate(problems[first : first + o.batch], start=first))
                 for i, line in zip(batch, rewrite(agent, batch, o), strict=True):
                     if i >= done:
-                        runs.append_line(o.out, {"made": made} | line if i == 0 else line)
+                        runs.append_line(Path(o.out), {"made": made} | line if i == 0 else line)
                         bar.update()
-    print(summary(o.out))
+    print(summary(Path(o.out)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
 
     def act() -> int:
-        o = parse(arguments)
+        o = parse(arguments, __doc__, Options)
+        check(o, RULES)
         problems = load_problems(o.data, limit=o.limit)
         check_numbers(problems) if o.check else rephrase(o, problems)
         return 0
