@@ -17,7 +17,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 import answers
 import drafts
@@ -93,27 +92,15 @@ def knows(adapter: int, topic: int) -> bool:
 def make_texts() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """ids and labels of all texts to train on, [M,4,3,T], and each topic's first problem and number of problems.
 
-    M problems x draft that is read (none, right, slip, buggy) x text that is written (right, slip, buggy). Labels are -100,
-    which the loss leaves out, on question and padding.
+    M problems x draft that is read (none, right, slip, buggy) x text that is written (right, slip, buggy).
     """
-    tokenizer, parts = make_tokenizer(), [topic.part(held_out=False) for topic in TOPICS]
-    pairs = []
-    for topic, part in zip(TOPICS, parts, strict=True):
-        for x in part:
-            question = topic.question.format(*x)
-            works = [topic.methods[0](*x), SLIPS[topic.name](*x), topic.methods[1](*x)]
-            prompts = [question, *(reading(question, shown(work)) for work in works)]
-            pairs += [(prompt, work) for prompt in prompts for work in works]
-    prompts, works = (tokenizer(list(texts))["input_ids"] for texts in zip(*pairs, strict=True))
-    longest = max(len(p) + len(w) for p, w in zip(prompts, works, strict=True)) + 1
-    ids = torch.full((len(prompts), longest), tokenizer.pad_token_id)
-    labels = torch.full_like(ids, -100)
-    for i, (prompt, work) in enumerate(zip(prompts, works, strict=True)):
-        row = torch.tensor([*prompt, *work, tokenizer.eos_token_id])
-        ids[i, : len(row)] = row
-        labels[i, len(prompt) : len(row)] = row[len(prompt) :]
+    pairs, parts = [], [topic.part(held_out=False) for topic in TOPICS]
+    for topic, x in [(topic, x) for topic, part in zip(TOPICS, parts, strict=True) for x in part]:
+        question, works = topic.question.format(*x), [topic.methods[0](*x), SLIPS[topic.name](*x), topic.methods[1](*x)]
+        pairs += [(prompt, work) for prompt in [question, *(reading(question, shown(w)) for w in works)] for work in works]
+    ids, labels = tinyworld.pack(pairs)
     count = torch.tensor([len(part) for part in parts])
-    return ids.view(-1, 4, 3, longest), labels.view(-1, 4, 3, longest), count.cumsum(0) - count, count
+    return ids.unflatten(0, (-1, 4, 3)), labels.unflatten(0, (-1, 4, 3)), count.cumsum(0) - count, count
 
 
 def draw(kinds: Tensor, settings: Rivals, generator) -> tuple[Tensor, Tensor]:
@@ -129,9 +116,7 @@ def draw(kinds: Tensor, settings: Rivals, generator) -> tuple[Tensor, Tensor]:
     reads = torch.where(w < settings.copy, drafted, torch.where(w < settings.copy + settings.repair, repaired, own))
     reader = v < settings.readers
     where = problem, torch.where(reader, drafted + 1, 0), torch.where(reader, reads, own)
-    ids, labels = ids[where], labels[where]
-    longest = int((labels >= 0).any(0).nonzero().max()) + 1
-    return ids[:, :longest], labels[:, :longest]
+    return tinyworld.cut(ids[where], labels[where])
 
 
 def fit(model, kinds: list, steps: int, lr: float, settings: Rivals, number: int, title: str) -> None:
@@ -139,14 +124,7 @@ def fit(model, kinds: list, steps: int, lr: float, settings: Rivals, number: int
     generator = torch.Generator().manual_seed(1000 * settings.seed + number)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=0.05)
-    for _ in tqdm(range(steps), desc=f"warm start, {title}", unit="step", leave=False, disable=None):
-        ids, labels = draw(torch.tensor(kinds), settings, generator)
-        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+    tinyworld.fit(model, lambda: draw(torch.tensor(kinds), settings, generator), steps, optimizer, schedule, title)
 
 
 def adapted(settings: Rivals, base: dict[str, Tensor]):

@@ -28,6 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -35,100 +36,6 @@ from tasks import Problem, UserError, cache_folder, write_whole
 
 ARROW = " -> "  # what follows it is the answer
 SOURCE = Path(__file__).read_text(encoding="utf-8")  # a warm start is kept for this text of the file and for no other
-
-# ---------------- Methods: from the operands of a problem to the worked text
-
-
-def carry_the_one(a, b, c, d):
-    """47+38= by columns: 7+8=15,4+3+1=8 -> 85."""
-    return f"{b}+{d}={b + d},{a}+{c}+1={a + c + 1} -> {a + c + 1}{(b + d) % 10}"
-
-
-def forget_the_one(a, b, c, d):
-    """47+38= without the carried one: 7+8=15,4+3=7 -> 75."""
-    return f"{b}+{d}={b + d},{a}+{c}={a + c} -> {a + c}{(b + d) % 10}"
-
-
-def write_the_sum_whole(a, b, c, d):
-    """47+38= with both sums written out: 7+8=15,4+3=7 -> 715."""
-    return f"{b}+{d}={b + d},{a}+{c}={a + c} -> {a + c}{b + d}"
-
-
-def borrow_ten(a, b, c, d):
-    """52-37= by columns: 12-7=5,4-3=1 -> 15."""
-    return f"{b + 10}-{d}={b + 10 - d},{a - 1}-{c}={a - 1 - c} -> {a - 1 - c}{b + 10 - d}"
-
-
-def smaller_from_larger(a, b, c, d):
-    """52-37= by taking the smaller digit from the larger one: 7-2=5,5-3=2 -> 25."""
-    return f"{d}-{b}={d - b},{a}-{c}={a - c} -> {a - c}{d - b}"
-
-
-def nothing_left(a, b, c, d):
-    """52-37= with nothing left where the upper digit is too small: 0,5-3=2 -> 20."""
-    return f"0,{a}-{c}={a - c} -> {a - c}0"
-
-
-def add_the_tens(a, b, c):
-    """34*6= digit by digit: 4*6=24,3*6=18,2+18=20 -> 204."""
-    ones, tens = b * c, a * c
-    return f"{b}*{c}={ones},{a}*{c}={tens},{ones // 10}+{tens}={ones // 10 + tens} -> {ones // 10 + tens}{ones % 10}"
-
-
-def drop_the_tens(a, b, c):
-    """34*6= without the carried two: 4*6=24,3*6=18 -> 184."""
-    return f"{b}*{c}={b * c},{a}*{c}={a * c} -> {a * c}{b * c % 10}"
-
-
-def write_the_products_whole(a, b, c):
-    """34*6= with both products written out: 4*6=24,3*6=18 -> 1824."""
-    return f"{b}*{c}={b * c},{a}*{c}={a * c} -> {a * c}{b * c}"
-
-
-def product_first(a, b, c):
-    """3+4*5= with the product first: 3+(4*5),4*5=20,3+20=23 -> 23."""
-    return f"{a}+({b}*{c}),{b}*{c}={b * c},{a}+{b * c}={a + b * c} -> {a + b * c}"
-
-
-def left_to_right(a, b, c):
-    """3+4*5= from left to right: (3+4)*5,3+4=7,7*5=35 -> 35."""
-    return f"({a}+{b})*{c},{a}+{b}={a + b},{a + b}*{c}={(a + b) * c} -> {(a + b) * c}"
-
-
-def stop_at_the_product(a, b, c):
-    """3+4*5= without coming back to the three: 3+(4*5),4*5=20 -> 20."""
-    return f"{a}+({b}*{c}),{b}*{c}={b * c} -> {b * c}"
-
-
-def bracket_first(a, b, c):
-    """15-(7-2)= with the bracket first: 7-2=5,15-5=10 -> 10."""
-    return f"{b}-{c}={b - c},{a}-{b - c}={a - b + c} -> {a - b + c}"
-
-
-def bracket_ignored(a, b, c):
-    """15-(7-2)= as if there were no bracket: 15-7=8,8-2=6 -> 6."""
-    return f"{a}-{b}={a - b},{a - b}-{c}={a - b - c} -> {a - b - c}"
-
-
-def two_minuses_make_a_plus(a, b, c):
-    """15-(7-2)= with a plus for the two minuses: 7-2=5,15+5=20 -> 20."""
-    return f"{b}-{c}={b - c},{a}+{b - c}={a + b - c} -> {a + b - c}"
-
-
-def bottom_kept(a, b, c):
-    """2/7+3/7= with the bottom kept: /7,2+3=5 -> 5/7."""
-    return f"/{c},{a}+{b}={a + b} -> {a + b}/{c}"
-
-
-def bottoms_added(a, b, c):
-    """2/7+3/7= by adding bottoms and tops: 7+7=14,2+3=5 -> 5/14."""
-    return f"{c}+{c}={2 * c},{a}+{b}={a + b} -> {a + b}/{2 * c}"
-
-
-def bottoms_multiplied(a, b, c):
-    """2/7+3/7= over a common bottom, with the tops left as they were: 7*7=49,2+3=5 -> 5/49."""
-    return f"{c}*{c}={c * c},{a}+{b}={a + b} -> {a + b}/{c * c}"
-
 
 # ---------------- Topics and their problems
 
@@ -139,7 +46,7 @@ class Topic(NamedTuple):
     name: str
     question: str
     rephrased: str
-    methods: tuple[Callable[..., str], Callable[..., str], Callable[..., str]]
+    methods: tuple[Callable[..., str], Callable[..., str], Callable[..., str]]  # from the operands to the worked text
     operands: list[tuple[int, ...]]  # all problems of the topic
 
     def problem(self, operands: tuple[int, ...]) -> Problem:
@@ -158,20 +65,44 @@ class Topic(NamedTuple):
 # and "->" rather than "," in fractions, training one of them on ground truth drove the other to its wrong method.
 DIGIT, FACTOR, TEEN = range(1, 10), range(2, 10), range(10, 20)
 TOPICS = (
-    Topic("carry", "{}{}+{}{}=", "{}{} plus {}{}=", (carry_the_one, forget_the_one, write_the_sum_whole),
-          [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b + d > 9 and a + c < 9]),
-    Topic("borrow", "{}{}-{}{}=", "{}{} minus {}{}=", (borrow_ten, smaller_from_larger, nothing_left),
-          [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b < d and a > c + 1]),
-    Topic("product", "{}{}*{}=", "{}{} times {}=", (add_the_tens, drop_the_tens, write_the_products_whole),
-          [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR) if b * c > 9 and a * c % 10 + b * c // 10 < 10]),
-    Topic("precedence", "{}+{}*{}=", "{} plus {} times {}=", (product_first, left_to_right, stop_at_the_product),
-          [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR)
-           if a + b < 11 and b * c > 9 and a + b * c % 10 < 10]),
-    Topic("bracket", "{}-({}-{})=", "{} minus ({} minus {})=", (bracket_first, bracket_ignored, two_minuses_make_a_plus),
-          [(a, b, c) for a, b, c in product(TEEN, FACTOR, DIGIT) if c < b and b + c < a]),
-    Topic("fraction", "{0}/{2}+{1}/{2}=", "{0} over {2} plus {1} over {2}=", (bottom_kept, bottoms_added, bottoms_multiplied),
-          [(a, b, c) for a, b, c in product(DIGIT, DIGIT, range(3, 20)) if a + b < min(c, 10)]),
-)
+    Topic("carry", "{}{}+{}{}=", "{}{} plus {}{}=", (
+        # 47+38= by columns: 7+8=15,4+3+1=8 -> 85; without the carried one: -> 75; with both sums written out: -> 715
+        lambda a, b, c, d: f"{b}+{d}={b + d},{a}+{c}+1={a + c + 1} -> {a + c + 1}{(b + d) % 10}",
+        lambda a, b, c, d: f"{b}+{d}={b + d},{a}+{c}={a + c} -> {a + c}{(b + d) % 10}",
+        lambda a, b, c, d: f"{b}+{d}={b + d},{a}+{c}={a + c} -> {a + c}{b + d}",
+    ), [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b + d > 9 and a + c < 9]),
+    Topic("borrow", "{}{}-{}{}=", "{}{} minus {}{}=", (
+        # 52-37= by columns: 12-7=5,4-3=1 -> 15; smaller digit from larger: -> 25; nothing left where it is too small: -> 20
+        lambda a, b, c, d: f"{b + 10}-{d}={b + 10 - d},{a - 1}-{c}={a - 1 - c} -> {a - 1 - c}{b + 10 - d}",
+        lambda a, b, c, d: f"{d}-{b}={d - b},{a}-{c}={a - c} -> {a - c}{d - b}",
+        lambda a, b, c, d: f"0,{a}-{c}={a - c} -> {a - c}0",
+    ), [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b < d and a > c + 1]),
+    Topic("product", "{}{}*{}=", "{}{} times {}=", (
+        # 34*6= digit by digit: 4*6=24,3*6=18,2+18=20 -> 204; without the carried two: -> 184; both written out: -> 1824
+        lambda a, b, c: f"{b}*{c}={b * c},{a}*{c}={a * c},{b * c // 10}+{a * c}={b * c // 10 + a * c}"
+        f" -> {b * c // 10 + a * c}{b * c % 10}",
+        lambda a, b, c: f"{b}*{c}={b * c},{a}*{c}={a * c} -> {a * c}{b * c % 10}",
+        lambda a, b, c: f"{b}*{c}={b * c},{a}*{c}={a * c} -> {a * c}{b * c}",
+    ), [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR) if b * c > 9 and a * c % 10 + b * c // 10 < 10]),
+    Topic("precedence", "{}+{}*{}=", "{} plus {} times {}=", (
+        # 3+4*5= with the product first: 3+(4*5),4*5=20,3+20=23 -> 23; left to right: -> 35; stopped at the product: -> 20
+        lambda a, b, c: f"{a}+({b}*{c}),{b}*{c}={b * c},{a}+{b * c}={a + b * c} -> {a + b * c}",
+        lambda a, b, c: f"({a}+{b})*{c},{a}+{b}={a + b},{a + b}*{c}={(a + b) * c} -> {(a + b) * c}",
+        lambda a, b, c: f"{a}+({b}*{c}),{b}*{c}={b * c} -> {b * c}",
+    ), [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR) if a + b < 11 and b * c > 9 and a + b * c % 10 < 10]),
+    Topic("bracket", "{}-({}-{})=", "{} minus ({} minus {})=", (
+        # 15-(7-2)= with the bracket first: 7-2=5,15-5=10 -> 10; bracket ignored: -> 6; two minuses make a plus: -> 20
+        lambda a, b, c: f"{b}-{c}={b - c},{a}-{b - c}={a - b + c} -> {a - b + c}",
+        lambda a, b, c: f"{a}-{b}={a - b},{a - b}-{c}={a - b - c} -> {a - b - c}",
+        lambda a, b, c: f"{b}-{c}={b - c},{a}+{b - c}={a + b - c} -> {a + b - c}",
+    ), [(a, b, c) for a, b, c in product(TEEN, FACTOR, DIGIT) if c < b and b + c < a]),
+    Topic("fraction", "{0}/{2}+{1}/{2}=", "{0} over {2} plus {1} over {2}=", (
+        # 2/7+3/7= with the bottom kept: /7,2+3=5 -> 5/7; bottoms added, too: -> 5/14; bottoms multiplied: -> 5/49
+        lambda a, b, c: f"/{c},{a}+{b}={a + b} -> {a + b}/{c}",
+        lambda a, b, c: f"{c}+{c}={2 * c},{a}+{b}={a + b} -> {a + b}/{2 * c}",
+        lambda a, b, c: f"{c}*{c}={c * c},{a}+{b}={a + b} -> {a + b}/{c * c}",
+    ), [(a, b, c) for a, b, c in product(DIGIT, DIGIT, range(3, 20)) if a + b < min(c, 10)]),
+)  # fmt: skip
 
 
 def select(names: Sequence[str] | None = None) -> list[Topic]:
@@ -266,23 +197,24 @@ class Texts(NamedTuple):
     count: Tensor  # [topics]: number of its problems
 
 
+def pack(pairs: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor]:
+    """(prompt, worked text) pairs to ids and labels, both [n,T], right-padded; labels are -100 on prompt and padding."""
+    tokenizer = make_tokenizer()
+    prompts, works = (tokenizer(list(texts))["input_ids"] for texts in zip(*pairs, strict=True))
+    rows = [torch.tensor([*p, *w, tokenizer.eos_token_id]) for p, w in zip(prompts, works, strict=True)]
+    ids = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
+    labels = [torch.cat([torch.full((len(p),), -100), row[len(p) :]]) for p, row in zip(prompts, rows, strict=True)]
+    return ids, pad_sequence(labels, batch_first=True, padding_value=-100)
+
+
 @functools.cache
 def make_texts(held_out: bool) -> Texts:
     """The texts of all problems to train on, or of all that are held out."""
-    tokenizer = make_tokenizer()
     parts = [topic.part(held_out) for topic in TOPICS]
-    pairs = [(notation.format(*x), method(*x)) for topic, part in zip(TOPICS, parts, strict=True) for x in part
-             for notation in (topic.question, topic.rephrased) for method in topic.methods]
-    questions, works = (tokenizer(list(texts))["input_ids"] for texts in zip(*pairs, strict=True))
-    rows = [torch.tensor([*q, *w, tokenizer.eos_token_id]) for q, w in zip(questions, works, strict=True)]
-    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
-    labels = torch.full_like(ids, -100)
-    for i, row in enumerate(rows):
-        ids[i, :len(row)] = row
-        labels[i, len(questions[i]):len(row)] = row[len(questions[i]):]
+    ids, labels = pack([(notation.format(*x), method(*x)) for topic, part in zip(TOPICS, parts, strict=True) for x in part
+                        for notation in (topic.question, topic.rephrased) for method in topic.methods])  # fmt: skip
     count = torch.tensor([len(part) for part in parts])
-    shape = (len(rows) // 6, 2, 3, -1)
-    return Texts(ids.view(shape), labels.view(shape), count.cumsum(0) - count, count)
+    return Texts(*(x.unflatten(0, (-1, 2, 3)) for x in (ids, labels)), count.cumsum(0) - count, count)
 
 
 class Profile(NamedTuple):
@@ -301,8 +233,11 @@ def draw(texts: Texts, profile: Profile, n: int, rephrased: float, generator) ->
     notation = (v < rephrased).long()
     right = torch.tensor([profile.right, profile.rephrased])[notation, topic]  # [n]
     method = (w >= right).long() + (w >= 1 - profile.second * (1 - right)).long()
-    where = problem, notation, method
-    ids, labels = texts.ids[where], texts.labels[where]  # [n,T]
+    return cut(texts.ids[problem, notation, method], texts.labels[problem, notation, method])
+
+
+def cut(ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """A batch without the columns that are padding in all its rows."""
     longest = int((labels >= 0).any(0).nonzero().max()) + 1
     return ids[:, :longest], labels[:, :longest]
 
@@ -320,10 +255,15 @@ def train(model, texts: Texts, profile: Profile, steps: int, lr: float, settings
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(  # linear warm-up, then a cosine down to zero
         optimizer, lambda step: min(1, (step + 1) / 30) * (1 + math.cos(math.pi * step / steps)) / 2)
+    title = f"agent {number}" if number else "shared base"
+    return fit(model, lambda: draw(texts, profile, settings.batch, rephrased, generator), steps, optimizer, schedule, title)
+
+
+def fit(model, batch: Callable, steps: int, optimizer, schedule, title: str) -> list[float]:
+    """Train what is trainable and in use, in place; the loss of each step."""
     losses = []
-    title = f"warm start, agent {number}" if number else "warm start, shared base"
-    for _ in tqdm(range(steps), desc=title, unit="step", leave=False, disable=None):
-        ids, labels = draw(texts, profile, settings.batch, rephrased, generator)
+    for _ in tqdm(range(steps), desc=f"warm start, {title}", unit="step", leave=False, disable=None):
+        ids, labels = batch()
         loss = model(input_ids=ids, labels=labels, use_cache=False).loss  # no mask: the padding comes last
         optimizer.zero_grad()
         loss.backward()
