@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-import transformers
 
 import lora
 import memory
@@ -130,28 +129,10 @@ def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
     return train, test
 
 
-def train(o: Options, agents: Sequence[Agent], train_set: list[Problem], test, folder: Path, start: dict, done: int = 0) -> bool:
-    """Steps `done`+1 .. o.steps, each a line of metrics.jsonl, with evaluations between. False if it was stopped early."""
-    if not done:
-        runs.append_line(folder / "metrics.jsonl", {"step": 0} | start)
-
-    def take(step: int) -> dict:
-        if o.data == "tiny":
-            problems = tinyworld.problems(None, o.prompts, seed=(o.seed << 20) + step)
-        else:
-            problems = [train_set[i] for i in runs.positions(len(train_set), o.prompts, step, o.seed)]
-        line = train_step(agents, problems, step, o)
-        evaluated = step == o.steps or (o.eval_every and step % o.eval_every == 0)
-        return line | (assess(agents, test, o.eval_k if step == o.steps else 1, o) if evaluated else {})
-
-    return runs.steps(
-        folder, agents, take, title=f"{o.method:>11}", done=done, total=o.steps, save_every=o.save_every,
-        progress=report.progress, command="agon.py",
-    )  # fmt: skip
-
-
-def memory_guard(agents: Sequence[Agent], o: Options):
-    """Prints the estimate for a real model; within it, a GPU that is full ends the run with the options that lower it."""
+def load_work(o: Options, data: tuple[list[Problem], list[Problem]], last: bool) -> runs.Work:
+    """One method, ready to be trained; after the `last` one some exchanges are shown."""
+    agents = make_agents(o)
+    train_set, test = (that_fit(part, agents, o) for part in data)
     texts = o.n if o.method == "untrained" or RECIPES[o.method].reader else 2 * o.n
     need = memory.estimate(
         agents,
@@ -167,7 +148,19 @@ def memory_guard(agents: Sequence[Agent], o: Options):
     )
     if o.model and o.method != "untrained":
         print(need)
-    return runs.out_of_memory(need.advice())
+
+    def take(step: int) -> dict:
+        if o.data == "tiny":
+            return train_step(agents, tinyworld.problems(None, o.prompts, seed=(o.seed << 20) + step), step, o)
+        return train_step(agents, [train_set[i] for i in runs.positions(len(train_set), o.prompts, step, o.seed)], step, o)
+
+    return runs.Work(
+        agents=agents,
+        take=take,
+        measure=lambda step: assess(agents, test, o.eval_k if step in (0, o.steps) else 1, o),
+        need=need,
+        finish=lambda: print(show(agents, test, o)) if last and o.drafts_shown else None,
+    )
 
 
 def show(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> str:
@@ -188,69 +181,35 @@ def that_fit(problems: list[Problem], agents: Sequence[Agent], o: Options) -> li
 
 
 def compare(o: Options) -> int:
-    """The same starting adapters, problems and budget under each method; one table and one figure.
+    """The same starting adapters, problems and budget under each method; one table and one figure."""
+    data, methods = read_data(o), ["untrained", *(RECIPES if o.compare else o.methods or ["grpo", "agon"])]
+    last = methods[-1], (o.seeds or [o.seed])[-1]
 
-    Taken up again (--resume), it does what is missing; exchanges are shown if the last method is among that.
-    """
-    train_set, test = read_data(o)
-    methods, folder = list(RECIPES) if o.compare else o.methods or ["grpo", "agon"], Path(o.resume) if o.resume else None
-    fitted = False
-    for seed in o.seeds or [o.seed]:
-        for method in ["untrained", *methods]:
-            name, steps = f"{method}-seed{seed}", 0 if method == "untrained" else o.steps
-            if folder and runs.has_all_steps(folder / name, steps):
-                continue
-            one = dataclasses.replace(o, method=method, seed=seed, seeds=None, compare=False, methods=None, resume=None)
-            agents = make_agents(one)  # from the same seed or file: the same starting adapters
-            if not fitted:  # one model and one tokenizer for all methods and seeds, so what fits is asked once
-                train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
-                fitted = True
-            folder = folder or comparison_folder(o, methods)  # now that nothing stands in the way
-            with memory_guard(agents, one):
-                done = runs.begin(folder / name, agents, steps)
-                write_config(folder / name, one)
-                if method == "untrained":
-                    runs.append_line(folder / name / "metrics.jsonl", {"step": 0} | assess(agents, test, o.eval_k, one))
-                else:
-                    start = runs.read_lines(folder / f"untrained-seed{seed}" / "metrics.jsonl")[0]
-                    before = {"eval": {way: start["eval"][way] for way in ways(agents, method)}}
-                    if not train(one, agents, train_set, test, folder / name, before, done):
-                        return 130
-            if o.drafts_shown and (seed, method) == ((o.seeds or [o.seed])[-1], methods[-1]):
-                print(show(agents, test, one))
-            del agents  # before the next pair is made: memory for one is enough
-    report.finish(folder)
-    return 0
+    def alone(method: str, seed: int) -> Options:
+        own = {"method": method, "seed": seed, "steps": 0 if method == "untrained" else o.steps}
+        return dataclasses.replace(o, **own, seeds=None, compare=False, methods=None, resume=None)
 
+    def whole() -> Path:
+        folder = runs.create(o.out, o.name, "agon")
+        runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods[1:]})
+        return folder
 
-def comparison_folder(o: Options, methods: Sequence[str]) -> Path:
-    """The folder that will hold the runs of a comparison."""
-    folder = runs.create(o.out, o.name, "agon")
-    runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods})
-    return folder
+    def load(one: Options) -> runs.Work:
+        return load_work(one, data, (one.method, one.seed) == last)
+
+    folder = runs.compare(o, methods, load, alone, whole, "agon.py")
+    if folder:
+        report.finish(folder)
+    return 0 if folder else 130
 
 
 def resume(o: Options) -> int:
     """Continue one method's run from its newest whole checkpoint."""
-    folder = Path(o.resume)
-    train_set, test = read_data(o)
-    agents = make_agents(o)
-    train_set, test = (that_fit(part, agents, o) for part in (train_set, test))
-    with memory_guard(agents, o):
-        done = runs.restore(folder, agents, o.steps)
-        write_config(folder, o)  # a new --steps is this run's end from now on
-        if not train(o, agents, train_set, test, folder, {}, done):
-            return 130
-    if o.drafts_shown:
-        print(show(agents, test, o))
-    print(f"\nthe table of all methods: python report.py {folder.parent}")
-    return 0
-
-
-def write_config(folder: Path, o: Options) -> None:
-    """The options of one method's run, and the versions that made it."""
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"resume": None, "versions": versions})
+    data = read_data(o)
+    folder = runs.single(o, lambda o: load_work(o, data, True), "", "agon.py")
+    if folder:
+        print(f"\nthe table of all methods: python report.py {folder.parent}")
+    return 0 if folder else 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

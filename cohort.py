@@ -15,7 +15,6 @@ tiny transformers with complementary misconceptions (`tinyworld.py`), which no p
     python cohort.py --models A B --data gsm8k             # any two causal language models
 """
 
-import contextlib
 import copy
 import dataclasses
 import sys
@@ -23,7 +22,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-import transformers
 
 import lora
 import memory
@@ -145,86 +143,30 @@ def batches(
 # ---------------------------------------------------------------- a run
 
 
-def train(
-    o: Options,
-    agents: Sequence[Agent],
-    batch: Callable[[int], list[Problem]],
-    test: Sequence[Problem],
-    folder: Path,
-    done: int = 0,
-    start: dict | None = None,
-    teachers: Sequence[Agent] = (),
-) -> bool:
-    """Steps `done`+1 .. o.steps, each one line in metrics.jsonl; `start` is the evaluation before training, where it is known.
-
-    Returns False if it was stopped early.
-    """
-    if done == 0:
-        runs.append_line(folder / "metrics.jsonl", {"step": 0} | (assess(agents, test, o) if start is None else start))
-
-    def take(step: int) -> dict:
-        line = train_step(agents, batch(step), step, o, teachers)
-        evaluated = step == o.steps or (o.eval_every and step % o.eval_every == 0)
-        return line | (assess(agents, test, o) if evaluated else {})
-
-    return runs.steps(
-        folder,
-        [*agents, *teachers],
-        take,
-        title=f"{o.method:>5}",
-        done=done,
-        total=o.steps,
-        save_every=o.save_every,
-        progress=report.progress,
-        command="cohort.py",
+def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Sequence[str]) -> runs.Work:
+    """One method on one cohort, ready to be trained; `methods` are those that share its problems."""
+    agents, teachers = make_cohort(o, methods)
+    batch, test = batches(o, agents, data[0], methods), runs.fitting(data[1], agents, o.max_new_tokens)
+    need = memory.estimate([*agents, *teachers], memory.at_a_time(o))
+    if o.models:
+        print(need)
+    per_topic = [sum(q.topic == topic for q in test) * o.eval_k for topic in {p.topic for p in test}]
+    return runs.Work(
+        agents=[*agents, *teachers],
+        take=lambda step: train_step(agents, batch(step), step, o, teachers),
+        measure=lambda step: assess(agents, test, o),
+        need=need,
+        config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(per_topic, default=0)},
     )
 
 
 def run(o: Options) -> int:
     """One method on one cohort: load, train, report. Returns the exit code."""
-    train_set, test = read_data(o)
-    agents, teachers = make_cohort(o)
-    batch, test = batches(o, agents, train_set, sharing_problems(o)), runs.fitting(test, agents, o.max_new_tokens)
-    with memory_guard(agents, teachers, o):
-        if o.resume:
-            folder = Path(o.resume)
-            done = runs.restore(folder, [*agents, *teachers], o.steps)
-        else:
-            folder, done = runs.create(o.out, o.name, o.method), 0
-        write_config(folder, o, agents, test, sharing_problems(o))
-        complete = train(o, agents, batch, test, folder, done, teachers=teachers)
-    report.finish(folder)
-    return 0 if complete else 130
-
-
-def memory_guard(agents: Sequence[Agent], teachers: Sequence[Agent], o: Options) -> contextlib.AbstractContextManager:
-    """Prints the estimate for real models; within it, a GPU that is full ends the run with the options that lower it."""
-    need = memory.estimate([*agents, *teachers], memory.at_a_time(o))
-    if o.models:
-        print(need)
-    return runs.out_of_memory(need.advice())
-
-
-def write_config(
-    folder: Path, o: Options, agents: Sequence[Agent], test: Sequence[Problem], methods: Sequence[str] = ()
-) -> None:
-    """The options, and what else a reader of the run needs: agent names, samples behind each probe, versions.
-
-    `methods` are those that it is compared with, on problems that all of them can use.
-    """
-    per_topic = {p.topic: sum(q.topic == p.topic for q in test) * o.eval_k for p in test}
-    runs.write_json(
-        folder / "config.json",
-        dataclasses.asdict(o)
-        | {
-            "resume": None,
-            "agents": len(agents),
-            "agent_names": [a.name for a in agents],
-            "compared": list(methods),
-            "probe_samples": min(per_topic.values(), default=0),
-            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-        },
-    )
+    data = read_data(o)
+    folder = runs.single(o, lambda o: load_work(o, data, sharing_problems(o)), o.method, "cohort.py")
+    if folder:
+        report.finish(folder)
+    return 0 if folder else 130
 
 
 def matched(o: Options, method: str) -> tuple[int, str]:
@@ -245,42 +187,28 @@ def matched(o: Options, method: str) -> tuple[int, str]:
 
 def compare(o: Options) -> int:
     """The same starting weights, problems, seeds and budget under each method of --compare; one table and one figure."""
-    data = read_data(o)
+    data, shares = read_data(o), {method: matched(o, method) for method in o.compare}
     if not any(p.answer for p in data[1]):
         raise UserError("--compare needs reference answers to measure by, and these problems have none")
-    folder, shares = Path(o.resume) if o.resume else None, {method: matched(o, method) for method in o.compare}
-    for seed in o.seeds or [o.seed]:
-        for method, (prompts, _) in shares.items():
-            name = f"{method}-seed{seed}"
-            if folder and runs.has_all_steps(folder / name, o.steps):
-                report.draw_training(folder / name)  # a kill may have come just before
-                continue
-            votes = o.votes if REWARDS[method].by_vote else None
-            one = dataclasses.replace(
-                o, method=method, seed=seed, prompts=prompts, votes=votes, compare=None, seeds=None, resume=None
-            )
-            agents, teachers = make_cohort(one, o.compare)  # same seed or same files: the same starting weights
-            batch, test = batches(one, agents, data[0], o.compare), runs.fitting(data[1], agents, o.max_new_tokens)
-            folder = folder or comparison_folder(o, shares)  # now that nothing stands in the way
-            first = folder / f"{o.compare[0]}-seed{seed}"  # the start is the same for every method, so it is measured once
-            start = runs.read_lines(first / "metrics.jsonl")[0] if method != o.compare[0] else None
-            with memory_guard(agents, teachers, one):
-                done = runs.begin(folder / name, [*agents, *teachers], o.steps)
-                write_config(folder / name, one, agents, test, o.compare)
-                if not train(one, agents, batch, test, folder / name, done, start, teachers):
-                    return 130
-            report.draw_training(folder / name)
-            del agents, teachers, batch  # before the next cohort is made: memory for one is enough
-    report.finish(folder)
-    return 0
 
+    def alone(method: str, seed: int) -> Options:
+        votes = o.votes if REWARDS[method].by_vote else None
+        own = {"method": method, "seed": seed, "prompts": shares[method][0], "votes": votes}
+        return dataclasses.replace(o, **own, compare=None, seeds=None, resume=None)
 
-def comparison_folder(o: Options, shares: dict[str, tuple[int, str]]) -> Path:
-    """The folder that will hold the runs of a comparison; says which method's budget does not come out even."""
-    folder = runs.create(o.out, o.name, "compare")
-    runs.write_json(folder / "config.json", dataclasses.asdict(o))
-    print("".join(f"{line}\n" for _, line in shares.values() if line), end="")
-    return folder
+    def whole() -> Path:
+        folder = runs.create(o.out, o.name, "compare")
+        runs.write_json(folder / "config.json", dataclasses.asdict(o))
+        print("".join(f"{line}\n" for _, line in shares.values() if line), end="")
+        return folder
+
+    def load(one: Options) -> runs.Work:
+        return load_work(one, data, o.compare)
+
+    folder = runs.compare(o, o.compare, load, alone, whole, "cohort.py", report.draw_training)
+    if folder:
+        report.finish(folder)
+    return 0 if folder else 130
 
 
 # ---------------------------------------------------------------- the command

@@ -58,21 +58,6 @@ that of the problems, the spread of the seeds stands beside it."""
 # ---------------------------------------------------------------- while it runs
 
 
-def progress(line: dict) -> str:
-    """The live figures of a step of cohort.py (rewards, labels) or of agon.py (halves), and what was just measured."""
-    agents, parts = line.get("agents", {}).values(), []
-    if agents:
-        parts.append("reward " + "/".join(f"{a['reward_mean']:.2f}" for a in agents))
-    if line.get("agreement") is not None:
-        parts.append(f"agree {line['agreement']:.2f}")
-    if right := [f"{a['label_accuracy']:.2f}" for a in agents if a["label_accuracy"] is not None]:
-        parts.append("labels right " + "/".join(right))
-    parts += [f"{name} right {half['accuracy']:.2f}" for name, half in line.get("halves", {}).items()]
-    if "eval" in line:
-        parts.append("held out " + ", ".join(f"{name} {e['pass1']:.2f}" for name, e in line["eval"].items()))
-    return ", ".join(parts)
-
-
 def exchanges(seen: Sequence[tuple], drafter: str, reader: str, width: int = 62) -> str:
     """Agon's exchanges side by side: left the draft, right what the challenger was given, below its solution."""
     blocks = []

@@ -21,10 +21,12 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
+import transformers
 from safetensors import SafetensorError
 from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -354,26 +356,68 @@ def fitting(problems: Sequence[Problem], agents: Sequence[Agent], max_new_tokens
     return kept
 
 
-def steps(
-    folder: Path,
-    agents: Sequence[Agent],
-    take: Callable[[int], dict],
-    *,
-    title: str,
-    done: int,
-    total: int,
-    save_every: int,
-    progress: Callable[[dict], str],
-    command: str,
-) -> bool:
-    """Steps `done`+1 .. `total` of a run: `take(step)` gives each one's line of metrics.jsonl, `progress` its live figures.
+@dataclass
+class Work:
+    """One run, loaded: what a command hands over to be trained. `start` is the evaluation before training, where it is known."""
 
-    Checkpoints as `--save-every` says. Returns False if Ctrl-C ended it early. Raises UserError where a loss is not finite.
+    agents: Sequence[Agent]  # all that a checkpoint holds, teachers too
+    take: Callable[[int], dict]  # one step of training: its line of metrics.jsonl
+    measure: Callable[[int], dict]  # what an evaluation after some step adds to that line
+    need: object  # memory.Memory
+    config: dict = field(default_factory=dict)  # what a reader of the run needs beside its options
+    finish: Callable[[], None] = lambda: None  # with the trained agents at hand
+
+
+def single(o, load: Callable[[object], Work], prefix: str, command: str) -> Path | None:
+    """One run of the options `o`, new or resumed: its folder, or None if it was stopped."""
+    work = load(o)
+    with out_of_memory(work.need.advice()):
+        if o.resume:
+            folder, done = Path(o.resume), restore(Path(o.resume), work.agents, o.steps)
+        else:
+            folder, done = create(o.out, o.name, prefix), 0
+        return folder if train(work, o, folder, done, command) else None
+
+
+def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Callable[[str, int], object],
+            whole: Callable[[], Path], command: str, after: Callable[[Path], None] = lambda place: None) -> Path | None:
+    """Every method for every seed, each in a folder of its own: that of the comparison, or None if it was stopped.
+
+    alone(method, seed) are the options of one run, whole() makes the folder: once the first cohort is loaded, so that nothing
+    stands in the way. Runs that have all their steps are left as they are. The start is the same for every method of a seed, so
+    it is measured once, by the first. after(folder of a run) may draw it.
     """
-    with Stop() as stop, tqdm(total=total, initial=done, desc=title, unit="step", dynamic_ncols=True) as bar:
-        for step in range(done + 1, total + 1):
+    folder = Path(o.resume) if o.resume else None
+    for seed in o.seeds or [o.seed]:
+        for method in methods:
+            one, name = alone(method, seed), f"{method}-seed{seed}"
+            if not (folder and has_all_steps(folder / name, one.steps)):
+                work = load(one)
+                folder = folder or whole()
+                with out_of_memory(work.need.advice()):
+                    done = begin(folder / name, work.agents, one.steps)
+                    first = folder / f"{methods[0]}-seed{seed}" / "metrics.jsonl"
+                    start = read_lines(first)[0] if method != methods[0] else None
+                    if not train(work, one, folder / name, done, command, start):
+                        return None
+                del work  # before the next cohort is made: memory for one is enough
+            after(folder / name)  # a kill may have come just before it
+    return folder
+
+
+def train(work: Work, o, folder: Path, done: int, command: str, start: dict | None = None) -> bool:
+    """Steps `done`+1 .. o.steps, each a line of metrics.jsonl, checkpoints as --save-every says. False if Ctrl-C came."""
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    write_json(folder / "config.json", asdict(o) | {"resume": None, "versions": versions} | work.config)
+    if done == 0:
+        append_line(folder / "metrics.jsonl", {"step": 0} | (work.measure(0) if start is None else start))
+    with Stop() as stop, tqdm(total=o.steps, initial=done, desc=f"{o.method:>5}", unit="step", dynamic_ncols=True,
+                              disable=not o.steps) as bar:  # fmt: skip
+        for step in range(done + 1, o.steps + 1):
             try:
-                line = take(step)
+                line = work.take(step)
+                if step == o.steps or (o.eval_every and step % o.eval_every == 0):
+                    line |= work.measure(step)
             except FloatingPointError as error:
                 kept = newest(folder) or "none (see --save-every)"
                 why = f"step {step}, {error}, so the run ends here"
@@ -381,13 +425,29 @@ def steps(
             append_line(folder / "metrics.jsonl", line)
             bar.set_postfix_str(progress(line), refresh=False)
             bar.update()
-            last = step == total or stop.asked
-            if (last and save_every >= 0) or (save_every > 0 and step % save_every == 0):
-                save(folder, step, agents)
-            if stop.asked and (step < total or in_comparison(folder, total)):
-                print(f"\nstopped after step {step}; {how_to_go_on(folder, command, total)}", file=sys.stderr)
+            last = step == o.steps or stop.asked
+            if (last and o.save_every >= 0) or (o.save_every > 0 and step % o.save_every == 0):
+                save(folder, step, work.agents)
+            if stop.asked and (step < o.steps or in_comparison(folder, o.steps)):
+                print(f"\nstopped after step {step}; {how_to_go_on(folder, command, o.steps)}", file=sys.stderr)
                 return False
+    work.finish()
     return True
+
+
+def progress(line: dict) -> str:
+    """The live figures of a step of cohort.py (rewards, labels) or of agon.py (halves), and what was just measured."""
+    agents, parts = line.get("agents", {}).values(), []
+    if agents:
+        parts.append("reward " + "/".join(f"{a['reward_mean']:.2f}" for a in agents))
+    if line.get("agreement") is not None:
+        parts.append(f"agree {line['agreement']:.2f}")
+    if right := [f"{a['label_accuracy']:.2f}" for a in agents if a["label_accuracy"] is not None]:
+        parts.append("labels right " + "/".join(right))
+    parts += [f"{name} right {half['accuracy']:.2f}" for name, half in line.get("halves", {}).items()]
+    if "eval" in line:
+        parts.append("held out " + ", ".join(f"{name} {e['pass1']:.2f}" for name, e in line["eval"].items()))
+    return ", ".join(parts)
 
 
 def is_comparison(config: dict) -> bool:

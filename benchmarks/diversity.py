@@ -95,11 +95,10 @@ def train(kind: str, seed: int, args) -> Path:
     o = parse(words + ["--rephrase", "B"] * (kind == "rephrased"), "")
     check(o)
     train_set, test = cohort.read_data(o)
-    agents = cohort.make_agents(o)
+    work = cohort.load_work(o, (train_set, test), [o.method])
     runs.create(o.out, o.name, "corl")
-    cohort.write_config(folder, o, agents, test)
-    before = measure(agents, test, o)
-    if not cohort.train(o, agents, cohort.batches(o, agents, train_set), test, folder):
+    before = measure(work.agents, test, o)
+    if not runs.train(work, o, folder, 0, "benchmarks/diversity.py"):
         raise KeyboardInterrupt
     runs.write_json(folder / "diversity.json", before)  # last: it says that the run is whole
     return folder
