@@ -5,7 +5,7 @@ One step of Co-RL (Yang et al., "Co-RL", Section 3):
   2. the majority answer of agent n-1 becomes the label for agent n (a directed ring: peer votes, never one's own);
   3. each rollout earns 1 where it equals that label, else 0, and each agent takes one GRPO step on its own rollouts.
 Nothing else is shared: no weights, no gradients. Exchange the reward function (`rewards.REWARDS`) and the same loop is TTRL
-(own votes), training on ground truth, and the rest. The step itself is `step.py`; here are the run and the comparison around it.
+(own votes), training on ground truth, and the rest.
 
 Departures from the paper: a tie gives no label; agents may share one frozen base through LoRA adapters; the default cohort is two
 tiny transformers with complementary misconceptions (`tinyworld.py`), which no paper has, to be watched on a laptop.
@@ -18,23 +18,220 @@ tiny transformers with complementary misconceptions (`tinyworld.py`), which no p
 import copy
 import dataclasses
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 import lora
-import memory
-import report
-import runs
-import tinyworld
-from grpo import Agent, end_tokens, tokens_with
-from judges import INSTRUCTIONS, need_chat
-from options import Options, agent_names, check, parse
-from rewards import REWARDS
-from step import assess, train_step
-from tasks import Problem, UserError, answer_style, need_rephrased
-from teachers import make_teachers, teacher_name
+from grpo import Agent, Rollouts, group_advantages, group_statistics, sample_cohort, update
+from lab import memory, models, options, report, runs, tinyworld
+from lab.answers import same_answer
+from lab.data import Problem, UserError, answer_style, need_rephrased
+from lab.evaluate import evaluate
+from lab.judges import INSTRUCTIONS, Judged, alpha, follow, join, judge, make_teachers, need_chat, teacher_name
+from lab.models import end_tokens, tokens_with
+from lab.options import Above, Count, Group, NotBelow0, Training, Whole, agent_names
+from rewards import REWARDS, Ballots
+
+
+@dataclass
+class Options(Training):
+    """All there is to set in cohort.py. Defaults are those of the tiny cohort."""
+
+    TABLE = {name: m.formula for name, m in REWARDS.items()}
+    preset: Literal["qwen"] | None = None  # defaults, which any option beside it overrides: two small Qwen models, one 24 GB GPU
+    method: Literal[tuple(REWARDS)] = "corl"  # reward: {table}
+    # train the same starting weights once with each of these methods, from the same pool of problems and with the same seeds;
+    # each may write --prompts x --k texts in a step, so one that writes more for a question (both forms, a teacher's, judges',
+    # --votes) gets fewer questions
+    compare: list[Literal[tuple(REWARDS)]] | None = None
+    models: list[str] | None = None  # one Hugging Face causal LM for each agent, hub name or folder; without it, the tiny models
+    agents: Count | None = None  # on the ring; agent n is graded by agent n-1 (default: 2, or one for each of --models)
+    topics: list[str] | None = None  # tiny world: only these topics (carry borrow product precedence bracket fraction)
+    strengths: list[float] | None = None  # tiny world: share of the right method in strong and in weak topics (0.88 0.42)
+    # tiny world, what tells B from A: same = nothing; seed = its warm start drew other texts; errors = it makes other mistakes;
+    # complementary = it is strong where A is weak; different = both of these; rephrased = it is strong where A is weak, but only
+    # if it reads the rephrased questions (--rephrase B)
+    cohort: Literal[tuple(tinyworld.KINDS)] = "complementary"
+    rephrase: list[str] | None = None  # the agents (A B ...) that read the rephrased question, where a problem has one
+    k: Group = 8  # rollouts of each question that are trained on (K); a group of one has nothing to be compared with
+    votes: Count | None = None  # rollouts of each question that vote for its label; the first K are trained on (default: K)
+    lrs: list[Above] | None = None  # a learning rate for each agent: families differ tenfold in what they bear
+    epochs: Count = 1  # passes over the rollouts of a step; clipping can act from the second on
+    clip: Above = 0.2  # delta: the ratio is clipped to 1 - delta .. 1 + delta
+    beta: NotBelow0 = 0.0  # weight of the KL term against the starting policy
+    average: Literal["sequence", "token", "constant"] = "sequence"  # a token's weight: 1/|y| (the paper), equal, 1/L (Dr. GRPO)
+    scale: bool = True  # divide advantages by the group's std; --no-scale is Dr. GRPO
+    lora_rank: Whole = 0  # train LoRA adapters of this rank over frozen bases instead of all weights; 0 = all weights
+    lora_alpha: Above = 16.0  # scale of the adapters: their product counts alpha / rank
+    lora_targets: list[str] | None = None  # layers that get an adapter, by name or ending (default: all linear ones)
+
+    def __post_init__(self):
+        if self.agents is None:
+            self.agents = len(self.models) if self.models else 2
+
+
+# ---------------------------------------------------------------- one step: write, label, reward, advantage, one GRPO step
+
+
+def train_step(
+    agents: Sequence[Agent], problems: Sequence[Problem], step: int, o: Options, teachers: Sequence[Agent] = ()
+) -> dict:
+    """Sample, vote, reward, learn; returns the step's line of metrics."""
+    start = time.perf_counter()
+    method = REWARDS[o.method]
+    problems = both_forms(problems) if method.needs_rephrased else problems
+    truths = [p.answer for p in problems]
+    voters = method.voters(o.k, o.votes)  # W, how many rollouts of a prompt vote for its label
+    # Where a teacher votes, the agent writes only what it trains on.
+    written = write(agents, problems, o.k if teachers else voters, runs.SAMPLING, step, o)
+    teacher_wrote = write(teachers, problems, voters, runs.TEACHING, step, o)
+    trained = [rollouts.first(o.k) for rollouts in written]  # N Rollouts of [P,K]
+    judged = discuss(agents, trained, problems, step, o) if method.needs_chat else []
+    sampled = time.perf_counter()
+    own = [Ballots(rollouts.answers) for rollouts in written]
+    ballots = [Ballots(rollouts.answers) for rollouts in teacher_wrote] or own
+    line = {"step": step, "agreement": agreement_on_ring(own), "agents": {}}
+    for n, agent in enumerate(agents):
+        labels = method.labels(n, ballots, truths)
+        rewards = method.rewards(n, judged or trained, truths, labels)  # [P,K]
+        began = time.perf_counter()
+        learned = learn(agent, trained[n], rewards, judged[n] if judged else None, o)
+        learn_seconds = time.perf_counter() - began
+        measured = describe(trained[n], rewards, labels, truths) | learned
+        if judged:
+            measured |= describe_judging(judged[n])
+        measured["tokens"] = tokens([written[n], *teacher_wrote[n : n + 1]], judged[n : n + 1])
+        # One pass may have written for several agents, so its time is shared out.
+        measured |= {"sample_seconds": (sampled - start) / len(agents), "learn_seconds": learn_seconds}
+        line["agents"][agent.name] = measured
+    for teacher, agent in zip(teachers, agents, strict=False):  # most methods have no teachers
+        follow(teacher, agent, alpha(step, o.steps))
+    return line
+
+
+def both_forms(problems: Sequence[Problem]) -> list[Problem]:
+    """2P problems: the P original ones, then the same P in their rephrased form."""
+    return [*problems, *(dataclasses.replace(p, question=p.rephrased) for p in problems)]
+
+
+def write(
+    agents: Sequence[Agent], problems: Sequence[Problem], k: int, purpose: int, step: int, o: Options
+) -> list[Rollouts]:
+    """k rollouts of every problem by every agent; `purpose` and `step` decide the numbers they are drawn with."""
+    prompts = [[agent.prompt(p) for p in problems] for agent in agents]
+    generators = [runs.generator(o.seed, purpose, step, n) for n in range(len(agents))]
+    return sample_cohort(agents, prompts, k, o.max_new_tokens, o.temperature, generators)
+
+
+def discuss(
+    agents: Sequence[Agent], cohort: Sequence[Rollouts], problems: Sequence[Problem], step: int, o: Options
+) -> list[Judged]:
+    """CoMAS's evaluations and scores of what the cohort wrote (`judges.py`)."""
+    generators = [runs.generator(o.seed, runs.JUDGING, step, n) for n in range(len(agents) + 1)]
+    return judge(agents, cohort, problems, o.max_new_tokens, o.temperature, generators)
+
+
+def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, judged: Judged | None, o: Options) -> dict[str, float]:
+    """One GRPO step on the agent's rollouts [P,K], and on what it wrote as a judge."""
+    advantages = group_advantages(rewards, o.scale)  # [P,K]
+    if judged:
+        rollouts, advantages = join(
+            [
+                (rollouts, advantages),
+                (judged.evaluations, group_advantages(judged.evaluator_rewards, o.scale)),
+                (judged.scorings, group_advantages(judged.scorer_rewards, o.scale)),
+            ]
+        )
+    # Co-rewarding-I's loss is the sum over the two forms: twice the mean over its 2P groups, so advantages and beta are both
+    # doubled. AdamW divides the factor 2 out again; it shows where the gradient is clipped and in the logged loss.
+    forms = 2 if REWARDS[o.method].needs_rephrased else 1
+    return update(
+        agent,
+        rollouts,
+        forms * advantages,
+        temperature=o.temperature,
+        epochs=o.epochs,
+        clip=o.clip,
+        beta=forms * o.beta,
+        average=o.average,
+        max_new_tokens=o.max_new_tokens,
+        micro_batch=o.micro_batch * (o.k if judged else 1),  # a group is one rollout here: K of them fill the same memory
+        max_grad_norm=o.max_grad_norm,
+    )
+
+
+# ---------------------------------------------------------------- what a step looked like
+
+
+def describe(
+    rollouts: Rollouts, rewards: Tensor, labels: Sequence[str | None], truths: Sequence[str | None]
+) -> dict:
+    """One agent's metrics of a step. `labels` are what it was paid to agree with, None where there was none."""
+    known = [
+        (label, truth) for label, truth in zip(labels, truths, strict=True) if label is not None and truth is not None
+    ]
+    right = [[same_answer(a, t) for a in g] for g, t in zip(rollouts.answers, truths, strict=True) if t is not None]
+    return group_statistics(rollouts, rewards) | {
+        "labelled": sum(label is not None for label in labels) / len(labels),
+        "accuracy": sum(sum(marks) for marks in right) / (len(right) * rewards.shape[1]) if right else None,
+        "label_accuracy": sum(same_answer(label, truth) for label, truth in known) / len(known) if known else None,
+    }
+
+
+def describe_judging(judged: Judged) -> dict:
+    """CoMAS: the share of this agent's solutions that got a score, and what it earned as a judge."""
+    given = [score is not None for group in judged.scores for score in group]
+    return {
+        "scored": sum(given) / len(given),
+        "evaluator_reward": judged.evaluator_rewards.mean().item(),
+        "scorer_reward": judged.scorer_rewards.mean().item(),
+    }
+
+
+def tokens(written: Sequence[Rollouts], judged: Sequence[Judged]) -> int:
+    """All that was generated for one agent, trained on or not: the budget by which methods are compared."""
+    return sum(int(r.mask.sum()) for r in [*written, *(r for j in judged for r in (j.evaluations, j.scorings))])
+
+
+def agreement_on_ring(ballots: Sequence[Ballots]) -> float | None:
+    """Share of (agent, question) pairs in which agent and peer have the same majority answer; None without a peer.
+
+    A question on which either has no majority counts as disagreement.
+    """
+    if len(ballots) < 2:
+        return None
+    ring = range(len(ballots))
+    pairs = [same_answer(*pair) for n in ring for pair in zip(ballots[n].majorities, ballots[n - 1].majorities, strict=True)]
+    return sum(pairs) / len(pairs)
+
+
+def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
+    """Held-out accuracy of every agent: `probes` by topic, the probability p that the theory speaks of, and `eval` over all."""
+    if not any(p.answer for p in test):
+        return {}
+    line = {"probes": {}, "eval": {}}
+    for n, agent in enumerate(agents):
+        found = evaluate(
+            agent, test, o.eval_k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n)
+        )
+        line["probes"][agent.name] = found.by_topic
+        line["problems"] = found.problems
+        line["eval"][agent.name] = {
+            "pass1": found.pass1,
+            "low": found.interval[0],
+            "high": found.interval[1],
+            "majk": found.majk,
+            "length": found.length,
+            "truncated": found.truncated,
+        }
+    return line
+
 
 # ---------------------------------------------------------------- the cohort and its problems
 
@@ -47,14 +244,14 @@ def load(o: Options, device: torch.device) -> list[tuple]:
             settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])
         return [(model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, settings=settings)]
     if o.lora_rank:
-        bases = {source: runs.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
+        bases = {source: models.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
         return [bases[source] for source in o.models]  # agents of one model share its base
-    return [runs.load_model(source, device, o.dtype) for source in o.models]
+    return [models.load_model(source, device, o.dtype) for source in o.models]
 
 
 def make_agents(o: Options) -> list[Agent]:
     """The cohort at its start: models loaded (or warmed up), adapters put on, one optimizer each."""
-    device = runs.pick_device(o.device)
+    device = models.pick_device(o.device)
     loaded = load(o, device)
     style = o.answer or answer_style(o.data)
     names = agent_names(len(loaded))
@@ -212,6 +409,16 @@ def compare(o: Options) -> int:
 
 
 # ---------------------------------------------------------------- the command
+
+
+def parse(arguments: Sequence[str] | None, description: str) -> Options:
+    """The command line as Options."""
+    return options.parse(arguments, description, Options)
+
+
+def check(o: Options) -> None:
+    """Whatever can be told before anything is loaded. Raises UserError."""
+    options.check(o, options.RULES, options.METHOD_RULES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

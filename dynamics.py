@@ -496,6 +496,6 @@ def _labels(counts, method, overlap, rng):
 
 
 if __name__ == "__main__":
-    from dynamics_figures import main
+    from lab.portraits import main
 
     raise SystemExit(main())

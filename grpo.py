@@ -34,8 +34,9 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 import lora
-from answers import extract_answer
-from tasks import Problem, UserError, chat, encode
+from lab.answers import extract_answer
+from lab.data import Problem, UserError
+from lab.models import chat, context_length, encode, end_tokens, tokens_with
 
 # ---------------------------------------------------------------- an agent and what it wrote
 
@@ -106,23 +107,8 @@ class Rollouts:
 # ---------------------------------------------------------------- reading: one forward pass, with or without a cache
 
 
-@functools.cache
-def tokens_with(tokenizer: PreTrainedTokenizerBase, text: str) -> frozenset[int]:
-    """Ids of all tokens that hold `text`; looked up once, a vocabulary is large."""
-    found = frozenset(i for i in range(len(tokenizer)) if text in tokenizer.decode([i]))
-    if not found:
-        raise UserError(f"no single token of this model holds the --stop text {text!r}: choose a shorter one")
-    return found
 
 
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Ids that end a completion: the tokenizer's, and those the model declares (chat models often have two)."""
-    declared = getattr(model.config.get_text_config(), "eos_token_id", None)  # a model with eyes has a part for text
-    every = (tokenizer.eos_token_id, declared, model.generation_config.eos_token_id)
-    found = frozenset(i for ids in every for i in ([ids] if isinstance(ids, int) else ids or []))
-    if not found:
-        raise UserError("this model has no end-of-sequence token, so its completions could never end: set tokenizer.eos_token")
-    return found
 
 
 def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -175,9 +161,6 @@ def fits(agent: Agent, prompt: str, max_new_tokens: int) -> bool:
     return len(encode(prompt, agent.tokenizer)) + max_new_tokens <= context_length(agent.model)
 
 
-def context_length(model: PreTrainedModel) -> float:
-    """The longest text that the model can read, in tokens."""
-    return getattr(model.config.get_text_config(), "max_position_embeddings", None) or math.inf
 
 
 # ---------------------------------------------------------------- sampling

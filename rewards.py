@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import torch
 
-from answers import canonical, same_answer
+from lab.answers import canonical, same_answer
 
 
 def majority(answers):

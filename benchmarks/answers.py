@@ -24,7 +24,7 @@ from pathlib import Path
 from math_verify import parse, verify
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, where this file has the same name
-import answers as ours  # noqa: E402
+from lab import answers as ours  # noqa: E402
 
 
 def gold_answers(folder):

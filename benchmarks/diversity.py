@@ -34,15 +34,16 @@ from matplotlib.patches import Patch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import cohort  # noqa: E402
 import dynamics  # noqa: E402
-import runs  # noqa: E402
-import tinyworld  # noqa: E402
-from answers import canonical, same_answer  # noqa: E402
+from cohort import Options, check, parse  # noqa: E402
 from dynamics import RIGHT, WRONG  # noqa: E402
-from dynamics_figures import BLACK, BLUE, GREY, RED, SHADES, STYLE, portrait, square  # noqa: E402
-from dynamics_runs import load_run, outcome  # noqa: E402
-from evaluate import error_overlap, evaluate  # noqa: E402
-from options import Options, check, parse  # noqa: E402
-from tasks import UserError  # noqa: E402
+from lab import (
+    runs,  # noqa: E402
+    tinyworld,  # noqa: E402
+)
+from lab.answers import canonical, same_answer  # noqa: E402
+from lab.data import UserError  # noqa: E402
+from lab.evaluate import error_overlap, evaluate  # noqa: E402
+from lab.portraits import BLACK, BLUE, GREY, RED, SHADES, STYLE, load_run, outcome, portrait, square  # noqa: E402  # noqa: E402
 
 KINDS = list(tinyworld.KINDS)
 

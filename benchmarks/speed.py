@@ -28,13 +28,14 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 from transformers.utils import logging
 
+from lab import models
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import grpo
 import lora
-import memory
-import runs
 from grpo import Agent, group_advantages, sample, sample_cohort, update
-from tasks import load_problems
+from lab import memory
+from lab.data import load_problems
 
 P, K, L = 8, 8, 48
 
@@ -52,7 +53,7 @@ def alternate(first, second, repeats: int) -> tuple[float, float, float]:
 
 
 def load(o) -> tuple[Agent, list[str]]:
-    model, tokenizer = runs.load_model(o.model, runs.pick_device(o.device), "float32")
+    model, tokenizer = models.load_model(o.model, models.pick_device(o.device), "float32")
     agent = Agent("A", model, tokenizer, answer="number")
     return agent, [agent.prompt(p) for p in load_problems(o.data, limit=P)]
 
@@ -64,11 +65,11 @@ def sampling(o) -> None:
     tokenizer.padding_side = "left"
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False).to(agent.device)
-    ends = grpo.end_tokens(agent.model, tokenizer)
+    ends = models.end_tokens(agent.model, tokenizer)
     for name, length, equal in (("equal lengths", L, True), ("real lengths", o.longest, False)):
         # An id that is never drawn gives every completion the full length.
         found = frozenset([agent.model.config.vocab_size - 1]) if equal else ends
-        grpo.end_tokens = lambda *_, found=found: found
+        models.end_tokens = lambda *_, found=found: found
 
         def ours(length=length):
             return sample(agent, prompts, K, length)
@@ -161,7 +162,7 @@ def update_limit(o) -> None:
     """(c) The update's products (forward 1, backward 2) at the rate at which this machine multiplies such matrices."""
     agent, prompts = load(o)
     agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
-    grpo.end_tokens = lambda *_: frozenset([agent.model.config.vocab_size - 1])
+    models.end_tokens = lambda *_: frozenset([agent.model.config.vocab_size - 1])
     rollouts = sample(agent, prompts, K, L)
     advantages = group_advantages(torch.rand(P, K))
     config = agent.model.config
@@ -190,7 +191,7 @@ def update_limit(o) -> None:
 
 def shared(o) -> None:
     """(e) A cohort of three adapters over one base: sampled in one pass against agent by agent, and the memory of it."""
-    model, tokenizer = runs.load_model(o.model, runs.pick_device(o.device), "float32")
+    model, tokenizer = models.load_model(o.model, models.pick_device(o.device), "float32")
     lora.inject(model, 16, 32.0, adapters=["A", "B", "C"])
     agents = [Agent(name, model, tokenizer, adapter=name, answer="number") for name in "ABC"]
     prompts = [agents[0].prompt(p) for p in load_problems(o.data, limit=2)]
@@ -257,7 +258,7 @@ def size(o) -> None:
 
 def one_size(o) -> None:
     """One step (4 prompts of 64 tokens x 4 rollouts) of a model with random weights: peak memory against the estimate."""
-    device = runs.pick_device(o.device)
+    device = models.pick_device(o.device)
     model = AutoModelForCausalLM.from_config(SHAPES[o.shape](), dtype=torch.float32).to(device).eval()
     agent = Agent("A", model, SimpleNamespace(eos_token_id=151645, decode=lambda *_, **__: ""))
     agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
@@ -295,7 +296,7 @@ def preset(o) -> None:
 
 def one_preset(o) -> None:
     """Peak memory of one update of one group; it grows in proportion to the tokens, so 512 can be read off a line."""
-    device = runs.pick_device(o.device)
+    device = models.pick_device(o.device)
     model = AutoModelForCausalLM.from_config(SHAPES[o.shape](), dtype=torch.bfloat16).to(device).eval()
     lora.inject(model, 16, 32.0, adapters=["A"])
     agent = Agent("A", model, None, adapter="A", checkpointing=o.checkpointing)

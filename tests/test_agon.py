@@ -14,14 +14,12 @@ import torch
 from safetensors.torch import load_file
 
 import agon
-import exchange
+import agon as exchange
 import lora
-import report
-import rivals
-import runs
-from answers import NUMBER, same_answer
 from grpo import Agent, fits, group_advantages
-from tasks import Problem
+from lab import report, rivals, runs
+from lab.answers import NUMBER, same_answer
+from lab.data import Problem
 
 FAST = ["--steps", "2", "--prompts", "2", "--n", "3", "--eval-problems", "6", "--eval-k", "1", "--max-new-tokens", "8"]
 

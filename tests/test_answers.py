@@ -14,8 +14,7 @@ from math import sqrt
 
 import pytest
 
-from algebra import _factors
-from answers import MAX_CHARS, _canonical, boxes, canonical, extract_answer, same_answer
+from lab.answers import MAX_CHARS, _canonical, _factors, boxes, canonical, extract_answer, same_answer
 
 # ---- From text to answer. ----
 

@@ -15,14 +15,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cohort
-import memory
-import report
-import runs
-import step
-import tinyworld
+import cohort as step
 from grpo import Agent, sample, sample_cohort
+from lab import memory, report, runs, tinyworld
+from lab.data import UserError
 from rewards import Ballots
-from tasks import UserError
 
 FAST = ["--steps", "2", "--prompts", "3", "--k", "4", "--eval-problems", "6", "--eval-k", "2", "--max-new-tokens", "12"]
 

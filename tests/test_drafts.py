@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from answers import NUMBER, canonical, extract_answer
-from drafts import MARK, ask, summary, withhold
+from lab.answers import NUMBER, canonical, extract_answer
+from lab.drafts import MARK, ask, summary, withhold
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import dynamics as d
-import dynamics_figures as figures
-import dynamics_runs as runs
-import dynamics_window
 from dynamics import BOUNDARY, RIGHT, SPLIT, UNDECIDED, WRONG
+from lab import portraits as dynamics_window
+from lab import portraits as figures
+from lab import portraits as runs
 
 P11 = np.linspace(0, 1, 11)
 

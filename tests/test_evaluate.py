@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import evaluate
-from evaluate import clopper_pearson, error_overlap, maj_at_k, pairs, pass_at_k, share_interval
-from tasks import Problem, UserError
+from lab import evaluate
+from lab.data import Problem, UserError
+from lab.evaluate import clopper_pearson, error_overlap, maj_at_k, pairs, pass_at_k, share_interval
 
 
 def upper_tail(successes, trials, p):

@@ -7,10 +7,10 @@ import tiny
 import torch
 
 import grpo
-import judges
 from grpo import Agent, sample, token_logprobs
-from judges import draw_judges, join, judge, need_chat, pay, read_score
-from tasks import Problem, UserError
+from lab import judges
+from lab.data import Problem, UserError
+from lab.judges import draw_judges, join, judge, need_chat, pay, read_score
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 import lora
+from lab import peft
 
 NEEDS_PEFT = "PEFT is not installed, so its file format is not compared; benchmarks/requirements.txt lists it"
 # PEFT itself asks transformers 5.24 for a property by its old name.
@@ -326,9 +327,9 @@ def test_an_untied_head_can_be_adapted(tmp_path):
     """Guards against refusing lm_head where it has a weight of its own."""
     model = make(tie_word_embeddings=False)
     assert lora.inject(model, 2, 4, targets=["q_proj", "lm_head"], b_std=0.1)[-1] == "lm_head"
-    lora.save(model, 0, tmp_path)
+    peft.save(model, 0, tmp_path)
     fresh = make(tie_word_embeddings=False)
-    lora.load(fresh, "a", tmp_path)
+    peft.load(fresh, "a", tmp_path)
     assert same_bits(logits_of(fresh, 0), logits_of(model, 0))
 
 
@@ -417,13 +418,13 @@ def test_a_file_alone_restores_the_adapter(kind, tmp_path):
     targets = ["c_attn"] if kind == "gpt2" else ["q_proj", "down_proj"]
     lora.inject(model, 4, 16, ["lora", "b.c/d"], targets, b_std=0.05)
     for i, name in enumerate(["lora", "b.c/d"]):
-        lora.save(model, name, tmp_path / str(i))
+        peft.save(model, name, tmp_path / str(i))
     fresh = make(kind)
-    assert lora.load(fresh, "lora", tmp_path / "0") == 0 and lora.load(fresh, "b.c/d", tmp_path / "1") == 1
+    assert peft.load(fresh, "lora", tmp_path / "0") == 0 and peft.load(fresh, "b.c/d", tmp_path / "1") == 1
     assert fresh._lora.alpha / fresh._lora.rank == 4
     for name in ("lora", "b.c/d"):
         assert same_bits(logits_of(fresh, name), logits_of(model, name))
-    assert lora.load(fresh, 1, tmp_path / "0") == 1         # overwrites
+    assert peft.load(fresh, 1, tmp_path / "0") == 1         # overwrites
     assert same_bits(logits_of(fresh, 1), logits_of(model, 0))
     assert len(fresh._lora.names) == 2
 
@@ -432,12 +433,12 @@ def test_odd_module_names(tmp_path):
     """Guards against names rewritten by substring: `weighted_mix`, and layers called lora_A, base, weight (T17)."""
     model, x = Toy(), torch.randn(3, 8)
     lora.inject(model, 2, 4, b_std=0.3)
-    lora.save(model, 0, tmp_path)
+    peft.save(model, 0, tmp_path)
     fresh = Toy()
-    lora.load(fresh, "a", tmp_path)
+    peft.load(fresh, "a", tmp_path)
     with lora.use(model, 0), lora.use(fresh, 0):
         assert torch.equal(model(x), fresh(x))
-    assert set(load_file(tmp_path / lora.TENSOR_FILE)) == {
+    assert set(load_file(tmp_path / peft.TENSOR_FILE)) == {
         f"base_model.model.{name}.lora_{part}.weight"
         for name in ("weighted_mix", "lora_A", "base", "lora.weight") for part in "AB"}
 
@@ -525,12 +526,12 @@ def test_a_file_that_does_not_fit_is_refused_by_key(injected, fault, tmp_path):
     """Guards against an untrained or too strong adapter behind a file that loaded without loading (T17)."""
     model = make()
     lora.inject(model, 4, 8, b_std=0.05)
-    lora.save(model, 0, tmp_path)
-    tensors = load_file(tmp_path / lora.TENSOR_FILE)
-    config = json.loads((tmp_path / lora.CONFIG_FILE).read_text())
+    peft.save(model, 0, tmp_path)
+    tensors = load_file(tmp_path / peft.TENSOR_FILE)
+    config = json.loads((tmp_path / peft.CONFIG_FILE).read_text())
     named = fault(tensors, config)
-    save_file(tensors, tmp_path / lora.TENSOR_FILE)
-    (tmp_path / lora.CONFIG_FILE).write_text(json.dumps(config))
+    save_file(tensors, tmp_path / peft.TENSOR_FILE)
+    (tmp_path / peft.CONFIG_FILE).write_text(json.dumps(config))
     fresh = make()
     if injected:
         lora.inject(fresh, 4, 8, b_std=0.01)
@@ -538,7 +539,7 @@ def test_a_file_that_does_not_fit_is_refused_by_key(injected, fault, tmp_path):
     before = snapshot(fresh)
     for adapter in ("0", "new"):
         with pytest.raises(lora.LoraError) as error:
-            lora.load(fresh, adapter, tmp_path)
+            peft.load(fresh, adapter, tmp_path)
         assert named in str(error.value)
     after = snapshot(fresh)
     assert after.keys() == before.keys() and all(same_bits(after[n], before[n]) for n in before)     # nothing changed
@@ -549,42 +550,42 @@ def test_another_base_or_rank_or_alpha_is_refused(tmp_path):
     """Guards against an adapter on a base it was not trained on, of another shape or of the same (T17)."""
     model = make()
     lora.inject(model, 4, 8, b_std=0.05)
-    lora.save(model, 0, tmp_path)
+    peft.save(model, 0, tmp_path)
     with pytest.raises(lora.LoraError, match="base_sha256"):
-        lora.load(make(seed=1), "a", tmp_path)
+        peft.load(make(seed=1), "a", tmp_path)
     with pytest.raises(lora.LoraError, match="linear layers here: c_attn"):
-        lora.load(make("gpt2"), "a", tmp_path)
+        peft.load(make("gpt2"), "a", tmp_path)
     with pytest.raises(lora.LoraError, match=r"q_proj.lora_A.weight has shape \(4, 32\)"):
         torch.manual_seed(0)
-        lora.load(AutoModelForCausalLM.from_config(Qwen2Config(**{**SIZES, "hidden_size": 64})), "a", tmp_path)
+        peft.load(AutoModelForCausalLM.from_config(Qwen2Config(**{**SIZES, "hidden_size": 64})), "a", tmp_path)
     for rank, alpha in ((8, 8), (4, 16)):
         other = make()
         lora.inject(other, rank, alpha)
         with pytest.raises(lora.LoraError, match=f"r=4, lora_alpha=8, but .* r={rank}, lora_alpha={alpha}"):
-            lora.load(other, 0, tmp_path)
+            peft.load(other, 0, tmp_path)
     with pytest.raises(lora.LoraError, match="no adapters"):
-        lora.load(make(), 0, tmp_path)
-    lora.load(make(dtype=torch.bfloat16), "a", tmp_path)      # the same base in another precision is the same base
+        peft.load(make(), 0, tmp_path)
+    peft.load(make(dtype=torch.bfloat16), "a", tmp_path)      # the same base in another precision is the same base
 
 
 def test_broken_and_missing_files(tmp_path):
     """Guards against a traceback, or a half-read adapter, after a write that was cut short."""
     with pytest.raises(lora.LoraError, match=r"adapter_config.json cannot be read"):
-        lora.load(make(), "a", tmp_path)
+        peft.load(make(), "a", tmp_path)
     model = make()
     lora.inject(model, 4, 8)
-    lora.save(model, 0, tmp_path)
-    path = tmp_path / lora.TENSOR_FILE
+    peft.save(model, 0, tmp_path)
+    path = tmp_path / peft.TENSOR_FILE
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(lora.LoraError, match=r"adapter_model.safetensors cannot be read"):
-        lora.load(make(), "a", tmp_path)
+        peft.load(make(), "a", tmp_path)
     path.unlink()
     with pytest.raises(lora.LoraError, match=r"adapter_model.safetensors cannot be read"):
-        lora.load(make(), "a", tmp_path)
+        peft.load(make(), "a", tmp_path)
     for text in ("{", "[1]", "3", '{"r": "4"}'):
-        (tmp_path / lora.CONFIG_FILE).write_text(text)
+        (tmp_path / peft.CONFIG_FILE).write_text(text)
         with pytest.raises(lora.LoraError, match=r"adapter_config.json"):
-            lora.load(make(), "a", tmp_path)
+            peft.load(make(), "a", tmp_path)
 
 
 # --- PEFT -----------------------------------------------------------------------------------------------------------
@@ -599,7 +600,7 @@ def test_peft_reads_what_is_saved_here(kind, targets, tmp_path):
     model = make(kind)
     names = lora.inject(model, 4, 16, 2, targets=None if targets == "default" else [first], b_std=0.05)
     assert targets == "default" or names == [first]
-    lora.save(model, 1, tmp_path)
+    peft.save(model, 1, tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)   # PEFT's own
@@ -630,7 +631,7 @@ def test_what_peft_saves_loads_here(kind, targets, tmp_path):
     theirs = _peft_model(peft, kind, make(kind), **({"target_modules": targets} if targets == "all-linear" else {}))
     theirs.save_pretrained(tmp_path)
     model = make(kind)
-    assert lora.load(model, "a", tmp_path) == 0
+    assert peft.load(model, "a", tmp_path) == 0
     assert (logits_of(model, 0) - logits(theirs)).abs().max() < 1e-5
     assert (logits_of(model, 0) - logits_of(model, None)).abs().max() > 1e-2
     lora.merge(model, 0)
@@ -643,7 +644,7 @@ def test_a_bfloat16_base_agrees_with_peft(tmp_path):
     peft = pytest.importorskip("peft", reason=NEEDS_PEFT)
     model = make(dtype=torch.bfloat16)
     lora.inject(model, 4, 16, b_std=0.05)
-    lora.save(model, 0, tmp_path)
+    peft.save(model, 0, tmp_path)
     theirs = peft.PeftModel.from_pretrained(make(dtype=torch.bfloat16), tmp_path).eval()
     assert (logits(theirs) - logits_of(model, 0)).abs().max() < 1e-5
 
@@ -660,7 +661,7 @@ def test_what_peft_can_and_we_cannot_is_refused_by_name(settings, tmp_path):
         warnings.simplefilter("ignore")
         _peft_model(peft, "qwen2", make(tie_word_embeddings=False), **settings).save_pretrained(tmp_path)
     with pytest.raises(lora.LoraError, match=next(iter(settings))):
-        lora.load(make(tie_word_embeddings=False), "a", tmp_path)
+        peft.load(make(tie_word_embeddings=False), "a", tmp_path)
 
 
 # --- gradient checkpointing -----------------------------------------------------------------------------------------

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import tiny
 
-import overlap
-import overlap_figure
-from evaluate import grade
-from overlap import main, ring_orders, ring_text, two_readings
-from overlap_figure import kappa_with_itself, square
-from tasks import Problem
+from lab import diversity as overlap
+from lab import diversity as overlap_figure
+from lab.data import Problem
+from lab.diversity import kappa_with_itself, main, ring_orders, ring_text, square, two_readings
+from lab.evaluate import grade
 
 
 def symmetric(n, edges):
@@ -209,5 +208,5 @@ def test_evaluate_is_the_command(capsys, monkeypatch):
     """Guards: `python evaluate.py` without a main; its --help must explain the cells."""
     monkeypatch.setattr(sys, "argv", ["evaluate.py", "--help"])
     with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(Path(overlap.__file__).with_name("evaluate.py")), run_name="__main__")
+        runpy.run_path(str(Path(overlap.__file__).with_name("diversity.py")), run_name="__main__")
     assert end.value.code == 0 and "double\nfault" in capsys.readouterr().out

@@ -11,10 +11,9 @@ import pytest
 import tiny
 import torch
 
-import rephrase
-import runs
-from rephrase import INSTRUCTION, answer_fault, main, numbers_fault, text_fault
-from tasks import Problem, load_problems
+from lab import models, rephrase
+from lab.data import Problem, load_problems
+from lab.rephrase import INSTRUCTION, answer_fault, main, numbers_fault, text_fault
 
 # ---------------------------------------------------------------- the checks
 
@@ -67,7 +66,7 @@ def stubbed(tmp_path, monkeypatch):
     lines = [{"question": q, "answer": str(12 + i), "topic": "sums"} for i, q in enumerate(QUESTIONS)]
     Path("d.jsonl").write_text("\n".join(map(json.dumps, lines)))
     config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(max_position_embeddings=None))
-    monkeypatch.setattr(runs, "load_model", lambda *_: (SimpleNamespace(config=config), tiny.tokenizer()))
+    monkeypatch.setattr(models, "load_model", lambda *_: (SimpleNamespace(config=config), tiny.tokenizer()))
     rewrites = {q: text or "" for q, (text, _, _) in QUESTIONS.items()}
     answers = {q: on_q for q, (_, on_q, _) in QUESTIONS.items()}
     answers |= {(text or "").split("</think>")[-1].strip(): on_r for text, _, on_r in QUESTIONS.values()}
@@ -184,15 +183,14 @@ def test_check_needs_no_model(tmp_path, capsys):
 
 
 def test_tasks_is_the_command(capsys, monkeypatch):
-    """Guards: `python tasks.py rephrase` without a main; its --help must explain the checks."""
-    tasks_file = str(Path(rephrase.__file__).with_name("tasks.py"))
-    for arguments, code in ((["rephrase", "--help"], 0), ([], 2)):
-        monkeypatch.setattr(sys, "argv", ["tasks.py", *arguments])
+    """Guards: `python -m lab.rephrase` without a main; its --help must explain the checks."""
+    for arguments, code in ((["--help"], 0), ([], 2)):
+        monkeypatch.setattr(sys, "argv", ["lab/rephrase.py", *arguments])
         with pytest.raises(SystemExit) as end:
-            runpy.run_path(tasks_file, run_name="__main__")
+            runpy.run_path(rephrase.__file__, run_name="__main__")
         assert end.value.code == code
     found = capsys.readouterr()
-    assert "majority answer" in found.out and "rephrase DATA" in found.err
+    assert "majority answer" in found.out and "rephrase: " in found.err
 
 
 # ---------------------------------------------------------------- going on after a break, with a real sampler
@@ -209,7 +207,7 @@ def random_model(tmp_path, monkeypatch):
     monkeypatch.setattr(rephrase, "INSTRUCTION", "w3 w4 ")
     model = tiny.model("qwen3")
     model.config.eos_token_id = list(range(2, 20))  # some texts end
-    monkeypatch.setattr(runs, "load_model", lambda *_: (model, tokenizer))
+    monkeypatch.setattr(models, "load_model", lambda *_: (model, tokenizer))
     return ["d.jsonl", "--model", "m", "--votes", "2", "--batch", "2", "--max-new-tokens", "12"]
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from answers import extract_answer, same_answer
+from lab.answers import extract_answer, same_answer
 from rewards import REWARDS, Ballots, Method, agreement, interaction, majority
 
 HALF = ["1/2", r"\frac12", "0.5"]

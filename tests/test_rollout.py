@@ -10,8 +10,10 @@ import torch
 from transformers import Gemma3Config, GenerationConfig
 
 import grpo
-from grpo import Agent, can_share_prompt, complete, completion_mask, draw, end_tokens, left_pad, read, sample
-from tasks import UserError
+from grpo import Agent, can_share_prompt, complete, completion_mask, draw, left_pad, read, sample
+from lab import models
+from lab.data import UserError
+from lab.models import end_tokens
 
 PROMPTS = [[1, 5, 6, 7, 8, 9, 10, 11], [1, 9, 8], [1, 4, 4, 4, 4, 4]]
 
@@ -56,11 +58,11 @@ def test_every_end_token_ends():
 def test_stop_text_ends_and_is_not_spoken():
     """A base model goes on with the next question. The token that holds the stop may hold the answer's end too: "}" + newline."""
     tokenizer = tiny.tokenizer()
-    assert grpo.tokens_with(tokenizer, "w1") == set(range(10, 20))
+    assert models.tokens_with(tokenizer, "w1") == set(range(10, 20))
     assert grpo.spoken(tokenizer, [5, 6, 17], 3, frozenset([2]), "7") == "w5 w6 w1"
     assert grpo.spoken(tokenizer, [5, 6, 2], 3, frozenset([2]), "7") == "w5 w6"
     with pytest.raises(UserError, match="--stop"):
-        grpo.tokens_with(tokenizer, "w5 w6")
+        models.tokens_with(tokenizer, "w5 w6")
 
 
 def test_model_without_end_token_is_refused():

@@ -5,12 +5,12 @@ import dataclasses
 import tiny
 import torch
 
-import step
+import cohort as step
+from cohort import Options
 from grpo import Agent, group_advantages, sample
-from options import Options
+from lab.data import Problem
+from lab.judges import make_teachers
 from rewards import Ballots
-from tasks import Problem
-from teachers import make_teachers
 
 PROBLEMS = [Problem(f"w{i} w{i + 1}", str(i), rephrased=f"w{i + 1} w{i} w3") for i in (5, 9)]
 BASE = Options(models=["a", "b"], data="d", k=3, prompts=2, max_new_tokens=8, lr=1e-3, answer="number")

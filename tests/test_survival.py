@@ -27,10 +27,9 @@ from transformers.utils import logging  # noqa: F401 (for WARM_UP)
 
 import cohort
 import lora
-import report
-import runs
 from grpo import Agent
-from tasks import UserError
+from lab import models, report, runs
+from lab.data import UserError
 
 CONTEXT = multiprocessing.get_context("forkserver")
 ROOT = Path(__file__).resolve().parent.parent
@@ -410,7 +409,7 @@ def test_what_is_refused_of_a_folder(tmp_path):
     with pytest.raises(UserError, match="no whole checkpoint"):
         runs.restore(tmp_path, [], 1)
     with pytest.raises(UserError, match="--device meta"):
-        runs.pick_device("meta")
+        models.pick_device("meta")
 
 
 def test_a_folder_of_another_version(tmp_path, monkeypatch, capsys):
@@ -431,9 +430,9 @@ def test_models_that_are_not_whole(inputs, tmp_path):
     (tmp_path / "mute" / "tokenizer.json").unlink()
     for name, reason in (("renamed", "do not fit"), ("cut", "cannot load the model"), ("mute", "tokenizer|cannot load")):
         with pytest.raises(UserError, match=reason) as error:
-            runs.load_model(str(tmp_path / name), cpu, "float32")
+            models.load_model(str(tmp_path / name), cpu, "float32")
         assert "\n" not in str(error.value)
-    assert runs.load_model(str(source), cpu, "float32")[0].training is False
+    assert models.load_model(str(source), cpu, "float32")[0].training is False
 
 
 def test_comparison_with_a_killed_run(inputs, tmp_path, monkeypatch, capsys):
@@ -539,7 +538,7 @@ def unsafe(source: str) -> list[str]:
 
 def test_no_module_runs_what_it_reads():
     """Completions, data files, checkpoints and hub models are untrusted."""
-    paths = [*ROOT.glob("*.py"), *ROOT.glob("benchmarks/*.py")]
+    paths = [*ROOT.glob("*.py"), *ROOT.glob("lab/*.py"), *ROOT.glob("benchmarks/*.py")]
     assert len(paths) > 10 and {str(path): found for path in paths if (found := unsafe(path.read_text()))} == {}
 
 

@@ -12,8 +12,9 @@ from tokenizers.pre_tokenizers import Split
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-import tasks
-from tasks import Problem, UserError, chat, encode, hold_out, load_problems
+from lab import data as tasks
+from lab.data import Problem, UserError, hold_out, load_problems
+from lab.models import chat, encode
 
 
 def write(folder, name, *records):

@@ -5,7 +5,7 @@ import torch
 
 import lora
 from grpo import Agent
-from teachers import alpha, follow, make_teachers
+from lab.judges import alpha, follow, make_teachers
 
 
 def adapted(names: list[str], seed: int = 0):

@@ -12,12 +12,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import tinyworld
-from answers import extract_answer, same_answer
 from benchmarks.diversity import read_result, summary, wrong_coincidence
-from options import check, parse
-from tasks import UserError, chat, encode
-from tinyworld import TOPICS, Profile, WarmStart
+from cohort import check, parse
+from lab import tinyworld
+from lab.answers import extract_answer, same_answer
+from lab.data import UserError
+from lab.models import chat, encode
+from lab.tinyworld import TOPICS, Profile, WarmStart
 
 TINY = WarmStart(hidden=16, layers=1, batch=8, base_steps=3, agent_steps=2)
 

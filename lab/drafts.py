@@ -16,7 +16,7 @@ number words of other languages, and all that can be worked out from the text th
 import re
 from fractions import Fraction
 
-from answers import MAX_CHARS, boxes, canonical
+from lab.answers import MAX_CHARS, boxes, canonical
 
 MARK = "[answer withheld]"
 MAX_FORMULAS = 100  # compared by value, counted from the end of the draft

@@ -4,16 +4,10 @@ How good: pass@1 with its interval, maj@k, and for those who import it pass@k (C
 Models Trained on Code", eq. 1). How different: the overlap of two agents' errors (Kuncheva & Whitaker 2003, "Measures of
 Diversity in Classifier Ensembles"), which is what makes a peer worth listening to. `rescue`, `omega`, and the interval for
 more than one sample of each problem, are our choices and are explained where they are made.
-
-As a command it measures a cohort before any training (overlap.py; --help explains):
-
-    python evaluate.py tiny                                # the tiny world's agents
-    python evaluate.py MODEL MODEL --data sums             # any causal language models, hub names or folders
 """
 
 import itertools
 import math
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +16,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from answers import canonical, same_answer
 from grpo import Agent, sample
-from tasks import Problem, UserError
+from lab.answers import canonical, same_answer
+from lab.data import Problem, UserError
 
 # ---------------------------------------------------------------- How sure one can be of a share
 
@@ -259,9 +253,3 @@ def pairs(answers: dict[str, Sequence[str | None]], truths: Sequence[str]) -> li
         same_error = sum(same and not mark for same, mark in zip(alike, right[a], strict=True))
         table.append(Pair(a, b, overlap, same_error / overlap.neither if overlap.neither else 0.0))
     return sorted(table, key=lambda pair: pair.overlap.kappa)
-
-
-if __name__ == "__main__":
-    from overlap import main  # it imports this module
-
-    sys.exit(main())

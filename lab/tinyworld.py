@@ -32,7 +32,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from tasks import Problem, UserError, cache_folder, write_whole
+from lab.data import Problem, UserError, cache_folder, write_whole
 
 ARROW = " -> "  # what follows it is the answer
 SOURCE = Path(__file__).read_text(encoding="utf-8")  # a warm start is kept for this text of the file and for no other

@@ -27,15 +27,14 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from safetensors import SafetensorError
 from tqdm import tqdm
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging as hf_logging
 
 import lora
-import tinyworld
 from grpo import Agent, fits
-from tasks import Problem, UserError, encode, train_and_test
+from lab import peft, tinyworld
+from lab.data import Problem, UserError, train_and_test
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
 # numbers each time, so that a difference between two is the policy's.
@@ -53,52 +52,8 @@ def generator(*key: int) -> torch.Generator:
     return torch.Generator().manual_seed(state >> 1)
 
 
-def pick_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        if device.type == "meta":
-            raise RuntimeError
-        torch.empty(1, device=device)
-        return device
-    except (RuntimeError, AssertionError):
-        raise UserError(f"--device {name} is not there on this machine; try --device cpu") from None
 
 
-def load_model(source: str, device: torch.device, dtype: str):
-    """A pretrained model and its tokenizer, from the hub or from a folder; no code that comes with them is run."""
-    try:
-        # Said aloud, because left unsaid the library asks at the terminal whether to run code that comes with a model.
-        safe = {"trust_remote_code": False}
-        config, tokenizer = AutoConfig.from_pretrained(source, **safe), AutoTokenizer.from_pretrained(source, **safe)
-        for name, value in vars(config).items():
-            if "drop" in name and isinstance(value, float):
-                setattr(config, name, 0.0)  # the policy that is scored is the policy that was sampled
-        model, found = AutoModelForCausalLM.from_pretrained(
-            source, config=config, dtype=getattr(torch, dtype), output_loading_info=True, **safe
-        )
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        ImportError,
-        RuntimeError,
-        TypeError,
-        AttributeError,
-        SafetensorError,
-    ) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"cannot load the model {source!r} (a folder with config.json and weights, or a name on a reachable hub): {reason}"
-        ) from None
-    absent = sorted(found["missing_keys"]) + [str(key) for key in found["mismatched_keys"]]
-    if absent:  # the library would draw these at random
-        raise UserError(f"the weights of {source!r} do not fit its config.json: {absent[0]} and {len(absent) - 1} more")
-    if not encode("1", tokenizer):
-        raise UserError(f"the tokenizer of {source!r} is empty: are its tokenizer files there?")
-    return model.to(device).eval(), tokenizer
 
 
 def check_name(out: str, name: str | None) -> None:
@@ -200,7 +155,7 @@ def save(run: Path, step: int, agents: Sequence[Agent], keep: int = 2) -> Path:
             folder = temporary / agent.name
             folder.mkdir(parents=True)
             if agent.adapter is not None:
-                lora.save(agent.model, agent.adapter, folder)
+                peft.save(agent.model, agent.adapter, folder)
             else:
                 agent.model.save_pretrained(folder)
             agent.tokenizer.save_pretrained(folder)
@@ -264,7 +219,7 @@ def newest(run: Path) -> Path | None:
 def load_agent(agent: Agent, place: Path) -> None:
     """Weights or adapter, and optimizer state (a teacher has none), from the agent's folder in a checkpoint."""
     if agent.adapter is not None:
-        lora.load(agent.model, agent.adapter, place)
+        peft.load(agent.model, agent.adapter, place)
     else:
         # Through the library, which may store weights under other names than the model has, then strictly.
         saved = AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype)

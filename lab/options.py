@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
-import runs
-import tinyworld
+from lab import runs
+from lab.data import UserError
 from rewards import REWARDS
-from tasks import UserError
 
 Whole, Count, Group, Saves = (Annotated[int, least] for least in (0, 1, 2, -1))
 Seed, Above, NotBelow0 = Annotated[int, "seed"], Annotated[float, "above"], Annotated[float, "not below"]
@@ -61,41 +60,6 @@ class Training(Sampling):
     resume: str | None = None  # folder of a run, or of a comparison, to continue
 
 
-@dataclass
-class Options(Training):
-    """All there is to set in cohort.py. Defaults are those of the tiny cohort."""
-
-    TABLE = {name: m.formula for name, m in REWARDS.items()}
-    preset: Literal["qwen"] | None = None  # defaults, which any option beside it overrides: two small Qwen models, one 24 GB GPU
-    method: Literal[tuple(REWARDS)] = "corl"  # reward: {table}
-    # train the same starting weights once with each of these methods, from the same pool of problems and with the same seeds;
-    # each may write --prompts x --k texts in a step, so one that writes more for a question (both forms, a teacher's, judges',
-    # --votes) gets fewer questions
-    compare: list[Literal[tuple(REWARDS)]] | None = None
-    models: list[str] | None = None  # one Hugging Face causal LM for each agent, hub name or folder; without it, the tiny models
-    agents: Count | None = None  # on the ring; agent n is graded by agent n-1 (default: 2, or one for each of --models)
-    topics: list[str] | None = None  # tiny world: only these topics (carry borrow product precedence bracket fraction)
-    strengths: list[float] | None = None  # tiny world: share of the right method in strong and in weak topics (0.88 0.42)
-    # tiny world, what tells B from A: same = nothing; seed = its warm start drew other texts; errors = it makes other mistakes;
-    # complementary = it is strong where A is weak; different = both of these; rephrased = it is strong where A is weak, but only
-    # if it reads the rephrased questions (--rephrase B)
-    cohort: Literal[tuple(tinyworld.KINDS)] = "complementary"
-    rephrase: list[str] | None = None  # the agents (A B ...) that read the rephrased question, where a problem has one
-    k: Group = 8  # rollouts of each question that are trained on (K); a group of one has nothing to be compared with
-    votes: Count | None = None  # rollouts of each question that vote for its label; the first K are trained on (default: K)
-    lrs: list[Above] | None = None  # a learning rate for each agent: families differ tenfold in what they bear
-    epochs: Count = 1  # passes over the rollouts of a step; clipping can act from the second on
-    clip: Above = 0.2  # delta: the ratio is clipped to 1 - delta .. 1 + delta
-    beta: NotBelow0 = 0.0  # weight of the KL term against the starting policy
-    average: Literal["sequence", "token", "constant"] = "sequence"  # a token's weight: 1/|y| (the paper), equal, 1/L (Dr. GRPO)
-    scale: bool = True  # divide advantages by the group's std; --no-scale is Dr. GRPO
-    lora_rank: Whole = 0  # train LoRA adapters of this rank over frozen bases instead of all weights; 0 = all weights
-    lora_alpha: Above = 16.0  # scale of the adapters: their product counts alpha / rank
-    lora_targets: list[str] | None = None  # layers that get an adapter, by name or ending (default: all linear ones)
-
-    def __post_init__(self):
-        if self.agents is None:
-            self.agents = len(self.models) if self.models else 2
 
 
 PRESETS = {
@@ -147,7 +111,7 @@ METHOD_RULES = [  # of each method; what its data and models must have is checke
 ]  # fmt: skip
 
 
-def check(o, rules: Sequence[Rule] | None = None) -> None:
+def check(o, rules: Sequence[Rule], of_each_method: Sequence[Rule] = ()) -> None:
     """Whatever can be told before anything is loaded: values out of their kinds' bounds, and what does not go together."""
     for name, hint in get_type_hints(type(o), include_extras=True).items():
         values = getattr(o, name)
@@ -162,11 +126,11 @@ def check(o, rules: Sequence[Rule] | None = None) -> None:
                 if wrong[0]:
                     raise UserError(f"{flag(name)} must be {wrong[1]}")
     given = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in vars(o).items()}
-    for wrong, says in RULES if rules is None else rules:
+    for wrong, says in rules:
         if wrong(o):
             raise UserError(says.format(**given))
-    for name in (o.compare or [o.method]) if isinstance(o, Options) else ():
-        for wrong, says in METHOD_RULES:
+    for name in (o.compare or [o.method]) if of_each_method else ():
+        for wrong, says in of_each_method:
             if wrong(o, REWARDS[name]):
                 raise UserError(f"method {name} {says.format(**given)}")
     if isinstance(o, Training) and not o.resume:
@@ -183,7 +147,7 @@ def agent_names(n: int) -> list[str]:
     return [chr(ord("A") + i) if n <= 26 else f"agent{i}" for i in range(n)]
 
 
-def parse(arguments: Sequence[str] | None, description: str, kind=Options):
+def parse(arguments: Sequence[str] | None, description: str, kind):
     """Options, of the dataclass `kind`, from the command line; those of a resumed run come from its config.json."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      allow_abbrev=False, argument_default=argparse.SUPPRESS)  # fmt: skip
@@ -227,7 +191,7 @@ def refuse(message: str) -> None:
     raise UserError(f"{message} (--help lists all options)")
 
 
-def resumed(folder: str, typed: dict, kind=Options):
+def resumed(folder: str, typed: dict, kind):
     """The options of the run to continue. What would change what is computed is refused by name."""
     saved, known = runs.read_json(Path(folder) / "config.json"), {f.name for f in dataclasses.fields(kind)}
     free = ["save_every", "device", *["drafts_shown"] * ("drafts_shown" in known)]

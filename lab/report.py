@@ -23,10 +23,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dynamics
-import dynamics_runs
-import runs
-from evaluate import mean_interval
-from tasks import UserError
+from lab import portraits, runs
+from lab.data import UserError
+from lab.evaluate import mean_interval
 
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #F0E442".split()  # Okabe and Ito: safe for the colour-blind
 FEW = 10  # so many topics are shown one by one
@@ -150,7 +149,7 @@ def topic_rows(run: Run) -> list[Row]:
     """A row for each topic."""
     first, last = by_topic(run.measured[0]), by_topic(run.measured[-1])
     told = forecasts(run.config, np.array(list(first.values())))
-    return [Row(t, first[t], last[t], says, dynamics_runs.outcome(last[t])) for t, says in zip(first, told, strict=True)]
+    return [Row(t, first[t], last[t], says, portraits.outcome(last[t])) for t, says in zip(first, told, strict=True)]
 
 
 def smooth(values: Sequence[float | None], width: int = 5) -> np.ndarray:
@@ -190,7 +189,7 @@ def finish_run(folder: Path) -> None:
             print(f"after: at step {measured[-1]['step']}; the run stopped at step {last_step}, and was not evaluated there")
         if config["agents"] == 2 and config["method"] in ("corl", "ttrl") and len(by_topic(measured[0])) > 1:
             try:
-                dynamics_runs.overlay(folder, folder / "overlay.png")
+                portraits.overlay(folder, folder / "overlay.png")
             except ValueError as error:
                 print(f"no overlay.png: {error}", file=sys.stderr)
     print(f"\nwritten: {folder}/ ({', '.join(sorted(p.name for p in folder.iterdir() if p.suffix in ('.png', '.jsonl')))})")

@@ -18,12 +18,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import answers
-import drafts
 import lora
-import tinyworld
-from answers import extract_answer
-from tinyworld import ARROW, TOPICS, WarmStart, make_model, make_tokenizer
+from lab import answers, drafts, tinyworld
+from lab.answers import extract_answer
+from lab.tinyworld import ARROW, TOPICS, WarmStart, make_model, make_tokenizer
 
 # A warm start is kept for these texts of the files that make it, and for no others.
 SOURCE = "".join(Path(file).read_text(encoding="utf-8") for file in (__file__, drafts.__file__, answers.__file__))

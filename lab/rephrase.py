@@ -1,7 +1,7 @@
 """Rewrites of questions, for the paper's data decoupling: two agents that read different words make different mistakes.
 
-    python tasks.py rephrase DATA --model M --out FILE     # write a rewrite of each question with any causal language model
-    python tasks.py rephrase DATA --check                  # no model: which rewrites that DATA already has keep the numbers
+    python -m lab.rephrase DATA --model M --out FILE       # write a rewrite of each question with any causal language model
+    python -m lab.rephrase DATA --check                    # no model: which rewrites that DATA already has keep the numbers
     python cohort.py --models A B --data FILE --rephrase B # then: agent B reads the rewrites
 
 A rewrite must ask for the same answer. Each is checked twice before it counts (the paper looked at 300 pairs and tells no
@@ -19,6 +19,7 @@ lines come out as without the break.
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,12 +27,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-import runs
-from answers import NUMBER, canonical, same_answer
 from grpo import Agent, Rollouts, fits, sample_cohort
-from options import Above, Count, Sampling, check, parse
+from lab import models, runs
+from lab.answers import NUMBER, canonical, same_answer
+from lab.data import Problem, UserError, answer_style, load_problems
+from lab.models import chat
+from lab.options import Above, Count, Sampling, check, parse
 from rewards import majority
-from tasks import Problem, UserError, answer_style, chat, load_problems
 
 INSTRUCTION = (
     "Rewrite this problem in other words. Keep every number and what is asked, so that its answer stays the same. "
@@ -215,7 +217,7 @@ def rephrase(o: Options, problems: Sequence[Problem]) -> None:
     made = settings(o)
     done = already_written(Path(o.out), made, problems)
     if done < len(problems):
-        model, tokenizer = runs.load_model(o.model, runs.pick_device(o.device), o.dtype)
+        model, tokenizer = models.load_model(o.model, models.pick_device(o.device), o.dtype)
         agent = Agent("M", model, tokenizer, answer=o.answer, system=o.system, stop=o.stop)
         with tqdm(total=len(problems), initial=done, desc="rephrasing", unit="problem", dynamic_ncols=True) as bar:
             for first in range(done - done % o.batch, len(problems), o.batch):
@@ -238,3 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     return runs.command("tasks.py rephrase", act, "the same command goes on from here", "--batch, --votes or --max-new-tokens")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

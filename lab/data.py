@@ -1,10 +1,7 @@
 """Problems: where they come from, and how a question becomes the prompt that a model reads.
 
 A source is a name ("sums", "gsm8k", "math500", "hub:NAME") or a local .jsonl / .json file with the usual field names.
-Nothing is downloaded unless its name is asked for. `chat` makes the prompt text, `encode` its token ids; both are used
-for sampling and for scoring alike, so that the model is trained on exactly what it was asked.
-
-    python tasks.py rephrase DATA --model M --out FILE     # the questions in other words (rephrase.py)
+Nothing is downloaded unless its name is asked for. How a question becomes a prompt is told in models.py.
 """
 
 import hashlib
@@ -23,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import hf_hub_url
-from jinja2 import TemplateError
 
 
 class UserError(Exception):
@@ -187,7 +183,7 @@ def need_rephrased(problems: Sequence[Problem], source: str, who: str) -> list[P
     """The problems that have a rephrased form. UserError if none has: `who` (an option, a method) reads it."""
     found = [problem for problem in problems if problem.rephrased]
     if not found:
-        raise UserError(f"{who}: {source} holds no rephrased question; python tasks.py rephrase writes them")
+        raise UserError(f"{who}: {source} holds no rephrased question; python -m lab.rephrase writes them")
     return found
 
 
@@ -340,71 +336,3 @@ def train_and_test(source: str, most: int) -> tuple[list[Problem], list[Problem]
 
 
 # ---------------------------------------------------------------- From a question to a prompt
-
-
-def render(tokenizer, turns: list[tuple[str, str]], thinking: bool) -> str:
-    """The chat template filled with turns of (role, content), up to where the assistant begins to speak."""
-    messages = [{"role": role, "content": content} for role, content in turns]
-    known = {"enable_thinking": thinking} if "enable_thinking" in tokenizer.get_chat_template() else {}
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **known)
-
-
-def chat(question: str, tokenizer, system: str | None = None, thinking: bool = False) -> str:
-    """The prompt text for one question, ending where the model's answer begins.
-
-    - With a chat template: one system turn (if given), one user turn, the header of the assistant's turn. A template
-      that refuses or ignores the system role gets the system text at the head of the user turn; it is never dropped.
-    - `system=None` says nothing, and some templates then put in a line of their own (SmolLM2: "You are a helpful AI
-      assistant named SmolLM ..."); it is in the text returned. `system=""` asks for an empty system turn instead.
-    - `thinking` is passed on as `enable_thinking` to templates that know it (Qwen3), and means nothing to others.
-    - Without a template (a base model): the system text, then "Question: ... Answer:", the form of most exam prompts.
-    - A tokenizer with `plain_prompt = True` reads the question as it is, and has no place for a system text.
-    """
-    system = system and system.strip()
-    if getattr(tokenizer, "plain_prompt", False):
-        if system:
-            raise UserError("this model reads the bare question and has no place for a system text: leave it out")
-        return question
-    if not getattr(tokenizer, "chat_template", None):
-        return (f"{system}\n\n" if system else "") + f"Question: {question}\nAnswer:"
-    if system is not None:
-        try:
-            text = render(tokenizer, [("system", system), ("user", question)], thinking)
-            if text.count(system) > question.count(system):
-                return text
-        except TemplateError:
-            pass  # the role is refused
-        question = f"{system}\n\n{question}" if system else question
-    try:
-        return render(tokenizer, [("user", question)], thinking)
-    except TemplateError as error:
-        raise UserError(f"the model's chat template refuses a plain question: {error}") from None
-
-
-def encode(prompt: str, tokenizer) -> list[int]:
-    """Token ids of a prompt, beginning once with what the tokenizer puts before a text (its BOS), if anything.
-
-    The text of a chat template often begins with the BOS already, and is then not given another. What a tokenizer puts
-    *after* a text (an EOS) is left off: the prompt ends where the answer begins. Nothing is ever cut.
-    """
-    ids = tokenizer.encode(prompt, add_special_tokens=False)
-    dressed = tokenizer.encode(prompt, add_special_tokens=True)
-    width = next((i for i in range(len(dressed)) if dressed[i : i + len(ids)] == ids), 0)
-    prefix = dressed[:width]  # nearly always [] or [bos]
-    while len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
-        ids = ids[1:]
-    return ids if ids[:width] == prefix else prefix + ids
-
-
-def main() -> int:
-    """The one command of this file: rephrase."""
-    if sys.argv[1:2] != ["rephrase"]:
-        print("tasks.py: the command is: python tasks.py rephrase DATA --model M --out FILE (--help explains)", file=sys.stderr)
-        return 2
-    from rephrase import main as rephrase  # here, because no other part of this file needs the project
-
-    return rephrase(sys.argv[2:])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,9 +6,9 @@ Its parts are weights, optimizer, and the larger of sampling (cache and logits) 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evaluate import AT_ONCE
 from grpo import Agent
-from judges import INSTRUCTIONS
+from lab.evaluate import AT_ONCE
+from lab.judges import INSTRUCTIONS
 from rewards import REWARDS
 
 PROMPT, GIGA = 256, 2**30  # tokens of a prompt, a guess: an estimate is made before all data are read

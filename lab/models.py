@@ -1,0 +1,141 @@
+"""Pretrained models: loading them, where a text ends, and how a question becomes the prompt that a model reads.
+
+`chat` makes the prompt text, `encode` its token ids; both are used for sampling and for scoring alike, so that the model is
+trained on exactly what it was asked.
+"""
+
+import functools
+import math
+
+import torch
+from jinja2 import TemplateError
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from lab.data import UserError
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError
+        torch.empty(1, device=device)
+        return device
+    except (RuntimeError, AssertionError):
+        raise UserError(f"--device {name} is not there on this machine; try --device cpu") from None
+
+
+def load_model(source: str, device: torch.device, dtype: str):
+    """A pretrained model and its tokenizer, from the hub or from a folder; no code that comes with them is run."""
+    try:
+        # Said aloud, because left unsaid the library asks at the terminal whether to run code that comes with a model.
+        safe = {"trust_remote_code": False}
+        config, tokenizer = AutoConfig.from_pretrained(source, **safe), AutoTokenizer.from_pretrained(source, **safe)
+        for name, value in vars(config).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(config, name, 0.0)  # the policy that is scored is the policy that was sampled
+        model, found = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype=getattr(torch, dtype), output_loading_info=True, **safe
+        )
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        ImportError,
+        RuntimeError,
+        TypeError,
+        AttributeError,
+        SafetensorError,
+    ) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"cannot load the model {source!r} (a folder with config.json and weights, or a name on a reachable hub): {reason}"
+        ) from None
+    absent = sorted(found["missing_keys"]) + [str(key) for key in found["mismatched_keys"]]
+    if absent:  # the library would draw these at random
+        raise UserError(f"the weights of {source!r} do not fit its config.json: {absent[0]} and {len(absent) - 1} more")
+    if not encode("1", tokenizer):
+        raise UserError(f"the tokenizer of {source!r} is empty: are its tokenizer files there?")
+    return model.to(device).eval(), tokenizer
+
+
+@functools.cache
+def tokens_with(tokenizer: PreTrainedTokenizerBase, text: str) -> frozenset[int]:
+    """Ids of all tokens that hold `text`; looked up once, a vocabulary is large."""
+    found = frozenset(i for i in range(len(tokenizer)) if text in tokenizer.decode([i]))
+    if not found:
+        raise UserError(f"no single token of this model holds the --stop text {text!r}: choose a shorter one")
+    return found
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Ids that end a completion: the tokenizer's, and those the model declares (chat models often have two)."""
+    declared = getattr(model.config.get_text_config(), "eos_token_id", None)  # a model with eyes has a part for text
+    every = (tokenizer.eos_token_id, declared, model.generation_config.eos_token_id)
+    found = frozenset(i for ids in every for i in ([ids] if isinstance(ids, int) else ids or []))
+    if not found:
+        raise UserError("this model has no end-of-sequence token, so its completions could never end: set tokenizer.eos_token")
+    return found
+
+
+def context_length(model: PreTrainedModel) -> float:
+    """The longest text that the model can read, in tokens."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None) or math.inf
+
+
+def render(tokenizer, turns: list[tuple[str, str]], thinking: bool) -> str:
+    """The chat template filled with turns of (role, content), up to where the assistant begins to speak."""
+    messages = [{"role": role, "content": content} for role, content in turns]
+    known = {"enable_thinking": thinking} if "enable_thinking" in tokenizer.get_chat_template() else {}
+    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **known)
+
+
+def chat(question: str, tokenizer, system: str | None = None, thinking: bool = False) -> str:
+    """The prompt text for one question, ending where the model's answer begins.
+
+    - With a chat template: one system turn (if given), one user turn, the header of the assistant's turn. A template
+      that refuses or ignores the system role gets the system text at the head of the user turn; it is never dropped.
+    - `system=None` says nothing, and some templates then put in a line of their own (SmolLM2: "You are a helpful AI
+      assistant named SmolLM ..."); it is in the text returned. `system=""` asks for an empty system turn instead.
+    - `thinking` is passed on as `enable_thinking` to templates that know it (Qwen3), and means nothing to others.
+    - Without a template (a base model): the system text, then "Question: ... Answer:", the form of most exam prompts.
+    - A tokenizer with `plain_prompt = True` reads the question as it is, and has no place for a system text.
+    """
+    system = system and system.strip()
+    if getattr(tokenizer, "plain_prompt", False):
+        if system:
+            raise UserError("this model reads the bare question and has no place for a system text: leave it out")
+        return question
+    if not getattr(tokenizer, "chat_template", None):
+        return (f"{system}\n\n" if system else "") + f"Question: {question}\nAnswer:"
+    if system is not None:
+        try:
+            text = render(tokenizer, [("system", system), ("user", question)], thinking)
+            if text.count(system) > question.count(system):
+                return text
+        except TemplateError:
+            pass  # the role is refused
+        question = f"{system}\n\n{question}" if system else question
+    try:
+        return render(tokenizer, [("user", question)], thinking)
+    except TemplateError as error:
+        raise UserError(f"the model's chat template refuses a plain question: {error}") from None
+
+
+def encode(prompt: str, tokenizer) -> list[int]:
+    """Token ids of a prompt, beginning once with what the tokenizer puts before a text (its BOS), if anything.
+
+    The text of a chat template often begins with the BOS already, and is then not given another. What a tokenizer puts
+    *after* a text (an EOS) is left off: the prompt ends where the answer begins. Nothing is ever cut.
+    """
+    ids = tokenizer.encode(prompt, add_special_tokens=False)
+    dressed = tokenizer.encode(prompt, add_special_tokens=True)
+    width = next((i for i in range(len(dressed)) if dressed[i : i + len(ids)] == ids), 0)
+    prefix = dressed[:width]  # nearly always [] or [bos]
+    while len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
+        ids = ids[1:]
+    return ids if ids[:width] == prefix else prefix + ids
