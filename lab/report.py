@@ -26,6 +26,7 @@ import dynamics
 from lab import portraits, runs
 from lab.data import UserError
 from lab.evaluate import mean_interval
+from lab.runs import Run, by_topic
 
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #F0E442".split()  # Okabe and Ito: safe for the colour-blind
 FEW = 10  # so many topics are shown one by one
@@ -72,26 +73,6 @@ def exchanges(seen: Sequence[tuple], drafter: str, reader: str, width: int = 62)
 
 
 # ---------------------------------------------------------------- reading a run back
-
-
-class Run:
-    """The files of a run: its options, its lines of metrics, and of these the steps and the evaluations."""
-
-    def __init__(self, folder: Path):
-        self.config, self.lines = runs.read_json(folder / "config.json"), runs.read_lines(folder / "metrics.jsonl")
-        self.trained = [line for line in self.lines if "agents" in line]
-        self.measured = [line for line in self.lines if "eval" in line]
-
-    def curve(self, name: str) -> tuple[list, np.ndarray]:
-        """(steps, values smoothed) of a figure of training, mean of the agents."""
-        values = [np.mean([agent[name] for agent in line["agents"].values()]) for line in self.trained]
-        return [line["step"] for line in self.trained], smooth(values)
-
-
-def by_topic(line: dict) -> dict[str, list[float]]:
-    """topic -> accuracy of every agent on an evaluated line."""
-    names = list(line["probes"])
-    return {topic: [line["probes"][name][topic] for name in names] for topic in line["probes"][names[0]]}
 
 
 def mean_of(line: dict, name: str, ways: Sequence[str] | None = None) -> float:
@@ -150,6 +131,12 @@ def topic_rows(run: Run) -> list[Row]:
     first, last = by_topic(run.measured[0]), by_topic(run.measured[-1])
     told = forecasts(run.config, np.array(list(first.values())))
     return [Row(t, first[t], last[t], says, portraits.outcome(last[t])) for t, says in zip(first, told, strict=True)]
+
+
+def curve(run: Run, name: str) -> tuple[list, np.ndarray]:
+    """(steps, values smoothed) of a figure of training, mean of the agents."""
+    values = [np.mean([agent[name] for agent in line["agents"].values()]) for line in run.trained]
+    return [line["step"] for line in run.trained], smooth(values)
 
 
 def smooth(values: Sequence[float | None], width: int = 5) -> np.ndarray:
@@ -431,7 +418,7 @@ def draw_comparison(methods: dict[str, list[Run]], path: Path) -> None:
     few, last = len(topics) <= FEW, axes["topics"]
     for i, (method, members) in enumerate(methods.items()):
         look = {"color": COLOURS[i % 7], "ls": ("-", (0, (4, 1.5)))[i // 7 % 2]}  # 14 methods can be told apart
-        curves = {name: [run.curve(name) for run in members] for name in ("length", "entropy")}
+        curves = {name: [curve(run, name) for run in members] for name in ("length", "entropy")}
         curves["accuracy"] = [([m["step"] for m in run.measured], [mean_of(m, "pass1") for m in run.measured]) for run in members]
         for name, seeds in curves.items():
             for curve in seeds:

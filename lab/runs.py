@@ -133,6 +133,22 @@ def read_lines(path: Path) -> list[dict]:
         raise UserError(f"cannot read {path}: {error}") from None
 
 
+class Run:
+    """The files of a run: its options, its lines of metrics, and of these the steps and the evaluations."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.config, self.lines = read_json(folder / "config.json"), read_lines(folder / "metrics.jsonl")
+        self.trained = [line for line in self.lines if "agents" in line]
+        self.measured = [line for line in self.lines if "eval" in line]
+
+
+def by_topic(line: dict) -> dict[str, list[float]]:
+    """topic -> accuracy of every agent on an evaluated line."""
+    names = list(line["probes"])
+    return {topic: [line["probes"][name][topic] for name in names] for topic in line["probes"][names[0]]}
+
+
 # ---------------------------------------------------------------- checkpoints
 
 

@@ -1,0 +1,35 @@
+"""One look for every figure: what a colour means, how large text is, how a figure is written.
+
+Figures are made with `matplotlib.figure.Figure`, never with pyplot: importing this project leaves a notebook's own plots alone.
+"""
+
+import contextlib
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, which people with any colour vision can tell apart.
+BLACK, AMBER, SKY, GREEN, YELLOW, BLUE, ORANGE, PINK = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)
+GREY = "#777777"
+AGENTS = (BLUE, ORANGE, GREEN, PINK, AMBER, SKY, BLACK)  # agent A, B, C, ...
+METHODS = {  # a method has one colour in every figure
+    "corl": BLUE, "ttrl": ORANGE, "gt": GREEN, "pooled": SKY, "corewarding1": PINK, "corewarding2": AMBER, "empo": "#882255",
+    "rent": "#999933", "intuitor": "#332288", "comas": BLACK,
+}
+LOOK = {"font.size": 11, "axes.titlesize": 11.5, "figure.titlesize": 12, "axes.spines.top": False, "axes.spines.right": False,
+        "legend.frameon": False, "savefig.dpi": 200}
+
+
+def look() -> contextlib.AbstractContextManager:
+    """Context in which figures are drawn and saved in this style."""
+    return rc_context(LOOK)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure beside its place and rename it, so that nobody sees half of one; the ending of `path` is its format."""
+    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
+    figure.savefig(temporary)
+    temporary.replace(path)
