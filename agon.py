@@ -3,12 +3,12 @@
 One step (Beliaev, "Agon: Competitive Cross-Model RL with Implicit Rival Grading of Reasoning", Section 4.3):
   1. The drafter, A in even steps and B in odd ones, answers each problem N times from the plain prompt, is paid for being
      correct, and takes a GRPO step.
-  2. Each draft becomes a summary: its private reasoning and its final answer are taken out (`drafts.py`).
-  3. The challenger reads problem and summary, one solution for each draft: N different prompts, one group. It is paid
-     2 c(b) + c(b) (1 - c(a)): being right, and more where the draft was wrong. It takes a GRPO step.
+  2. Each draft becomes a summary: its private reasoning and its final answer are taken out (`lab/drafts.py`).
+  3. The challenger reads the problem and the summary, and writes one solution for each draft: N different prompts, one group.
+     It is paid 2 c(b) + c(b) (1 - c(a)): for being right, and more where the draft was wrong. It takes a GRPO step.
 At inference the pair works as it was trained: one drafts, the other reads the summary and answers.
 
-The same step with another recipe (`exchange.RECIPES`) is vanilla GRPO, self-refinement and the paper's other controls:
+The same step with other turns (RECIPES) is vanilla GRPO, self-refinement, and the paper's other controls:
 
     python agon.py                          # the tiny world: zero-shot, untrained pair, GRPO and Agon
     python agon.py --compare --seeds 0 1 2  # every row of the table
@@ -16,12 +16,11 @@ The same step with another recipe (`exchange.RECIPES`) is vanilla GRPO, self-ref
 
 Departures from the paper: the drafter learns before the challenger reads, so that a model which plays both parts stays
 on-policy (for a pair the order makes no difference; self-refinement's one adapter takes two optimizer steps a step);
-the tie-break is linear in the length; the default world is `rivals.py`, which no paper has.
+the tie-break is linear in the length; the default world is `lab/rivals.py`, which no paper has.
 """
 
 import dataclasses
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +30,12 @@ import torch
 from torch import Tensor
 
 import lora
-from grpo import Agent, Rollouts, fits, group_advantages, group_statistics, sample, update
-from lab import drafts, memory, models, report, rivals, runs, tinyworld
+from grpo import Agent, Rollouts, group_advantages, group_statistics, sample, update
+from lab import drafts, memory, models, report, rivals, runs, setup, tinyworld
 from lab.answers import extract_answer
 from lab.data import Problem, UserError, answer_style
 from lab.evaluate import AT_ONCE, Report, evaluate, grade
-from lab.models import encode, end_tokens, tokens_with
+from lab.models import encode, fits
 from lab.options import TRAINING, Above, Count, Group, Training, Whole, check, parse
 from rewards import agreement
 
@@ -54,8 +53,13 @@ def conversion(c_b: Tensor, c_a: Tensor) -> Tensor:
 
 
 def margin(c_b: Tensor, c_a: Tensor) -> Tensor:
-    """The plain margin c(b) - c(a): its second term is nothing that the challenger can change, so noise in its advantage."""
+    """The plain margin c(b) - c(a): the challenger cannot change the second term, which is noise in its advantage."""
     return c_b - c_a
+
+
+def against_one(c_b: Tensor, c_a: Tensor) -> Tensor:
+    """The conversion against one draft that the whole group shares: c(b) times 2 or 3, so GRPO once it is normalised."""
+    return conversion(c_b, c_a[:, :1])
 
 
 def shorter_first(rewards: Tensor, c_b: Tensor, lengths: Tensor, most: float) -> Tensor:
@@ -71,27 +75,19 @@ def shorter_first(rewards: Tensor, c_b: Tensor, lengths: Tensor, most: float) ->
     return rewards + most * torch.where(right, saved, 0.0)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a method trains: who reads the drafts, and what that is paid."""
-
-    says: str  # one line for --help and the table
-    reader: str | None  # "rival", "itself", or None: no drafts are read, all 2N rollouts are plain
-    pays: Callable[[Tensor, Tensor], Tensor] = correctness
-    paired: bool = True  # a draft of its own for each solution of a group; else the group shares one
-
-
-RECIPES = {
-    "grpo": Recipe("vanilla GRPO: one adapter, 2N plain rollouts", None),
-    "self-refine": Recipe("one adapter drafts, reads its own drafts and refines", "itself"),
-    "shared": Recipe("Agon, but a whole group reads one draft", "rival", conversion, paired=False),
-    "cooperative": Recipe("exchange of drafts; the reader is paid for being right", "rival"),
-    "margin": Recipe("exchange of drafts; the reader is paid c(b) - c(a)", "rival", margin),
-    "agon": Recipe("exchange of drafts; the reader is paid 2 c(b) + c(b) (1 - c(a))", "rival", conversion),
-}
-
-
 # ---------------------------------------------------------------- who writes what
+
+
+def plain(agent: Agent, problems: Sequence[Problem], drafts: Rollouts | None, n: int, o) -> tuple[list[str], int]:
+    """The prompts of somebody who reads no draft, and how many completions of each: P prompts, N of each."""
+    return [agent.prompt(problem) for problem in problems], n
+
+
+def reading(agent: Agent, problems: Sequence[Problem], drafts: Rollouts, n: int, o) -> tuple[list[str], int]:
+    """The prompts of somebody who reads the drafts: P*N, group after group, one completion of each."""
+    return [challenge(agent, problem, text, answer, o)
+            for problem, texts, answers in zip(problems, drafts.texts, drafts.answers, strict=True)
+            for text, answer in zip(texts, answers, strict=True)], 1  # fmt: skip
 
 
 def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o) -> str:
@@ -101,12 +97,11 @@ def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o)
     summary that does not fit the model's context loses its beginning. Drafter and challenger share base and template.
     """
     if o.data == "tiny":
-        summary, mark = draft, rivals.MARK
-        answer = answer or rivals.stated(draft)
+        summary, mark, answer = draft, rivals.MARK, answer or rivals.stated(draft)
     else:
         opened = agent.prompt(problem).rstrip().endswith("<think>")  # some templates open the reasoning themselves
         summary, mark = drafts.summary("<think>" * opened + draft), drafts.MARK
-    summary = drafts.withhold(summary, answer or extract_answer(summary, agent.answer), mark)
+    summary = drafts.withhold(summary, answer or extract_answer(summary, agent.answer_style), mark)
 
     def prompt(text: str) -> str:
         return rivals.reading(problem.question, text) if o.data == "tiny" else agent.wrap(drafts.ask(problem.question, text))
@@ -116,88 +111,85 @@ def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o)
     return prompt(summary)
 
 
-def challenges(agent: Agent, problems: Sequence[Problem], written: Rollouts, paired: bool, o) -> list[str]:
-    """P*N prompts, group after group: one for each draft, or N times the group's first draft."""
-    prompts = []
-    for problem, texts, answers in zip(problems, written.texts, written.answers, strict=True):
-        n = len(texts)
-        shown = list(zip(texts, answers, strict=True))[: n if paired else 1]
-        group = [challenge(agent, problem, text, answer, o) for text, answer in shown]
-        prompts += group if paired else group * n
-    return prompts
+@dataclass(frozen=True)
+class Turn:
+    """Half a step: somebody writes N completions of each problem, is paid, and learns."""
+
+    role: str
+    who: Callable[[int], int]  # the step -> the index of the adapter
+    asks: Callable = plain
+    pays: Callable[[Tensor, Tensor], Tensor] = correctness
+    times: int = 1  # as many completions as --n says, times this
 
 
-def by_problem(rollouts: Rollouts, problems: Sequence[Problem]) -> list[list[str | None]]:
-    """The answers [P][N] of rollouts that lie problem after problem, as P groups of N or as P*N groups of one."""
-    flat = [answer for group in rollouts.answers for answer in group]
-    n = len(flat) // len(problems)
-    return [flat[i : i + n] for i in range(0, len(flat), n)]
+@dataclass(frozen=True)
+class Recipe:
+    """How a method trains and how its result is used."""
+
+    says: str  # one line for --help and the table
+    turns: tuple[Turn, ...]
+    ways: tuple[str, ...] = ("A", "B", "A > B", "B > A")  # alone, or one drafts and the other reads
 
 
-def right(rollouts: Rollouts, problems: Sequence[Problem]) -> Tensor:
-    """c: 1 where a rollout gives the reference answer, else 0, [P,N]."""
-    groups = zip(by_problem(rollouts, problems), problems, strict=True)
-    return torch.tensor([agreement(group, problem.answer) for group, problem in groups])
-
-
-def readable(rollouts: Rollouts, problems: Sequence[Problem]) -> Tensor:
-    """1 where a rollout has an answer at all, else 0, [P,N]."""
-    return torch.tensor([[float(a is not None) for a in group] for group in by_problem(rollouts, problems)])
+ONE, PAIR = (lambda step: 0), (lambda step: step % 2, lambda step: 1 - step % 2)  # the roles of a pair change every step
+DRAFT = Turn("drafter", PAIR[0])
+RECIPES = {
+    "grpo": Recipe("vanilla GRPO: one adapter, 2N plain rollouts", (Turn("drafter", ONE, times=2),), ("A", "A > A")),
+    "self-refine": Recipe("one adapter drafts, reads its own drafts and refines",
+                          (Turn("drafter", ONE), Turn("challenger", ONE, reading)), ("A", "A > A")),
+    "shared": Recipe("no exchange: nobody reads, a group is paid the conversion against one draft of the rival",
+                     (DRAFT, Turn("challenger", PAIR[1], plain, against_one)), ("A", "B")),
+    "cooperative": Recipe("exchange of drafts; the reader is paid for being right", (DRAFT, Turn("challenger", PAIR[1], reading))),
+    "margin": Recipe("exchange of drafts; the reader is paid c(b) - c(a)", (DRAFT, Turn("challenger", PAIR[1], reading, margin))),
+    "agon": Recipe("exchange of drafts; the reader is paid 2 c(b) + c(b) (1 - c(a))",
+                   (DRAFT, Turn("challenger", PAIR[1], reading, conversion))),
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------- one step
 
 
-def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, c: Tensor, began: float, o) -> dict:
-    """One GRPO step on groups [P,N] of `rewards`, and the figures of this half step.
-
-    The challenger's rollouts are P*N prompts with one completion each. A group's advantages are taken over its N
-    *different* prompts; the loss weighs every rollout alike, so it is told nothing of groups.
-    """
-    sampled = time.perf_counter()
-    advantages = group_advantages(rewards).view(rollouts.mask.shape[:2])  # [P,N], or [P*N,1]
-    per_group = len(rollouts.mask) // len(rewards)  # prompts of one group: 1 for a drafter, N for a challenger
-    learned = update(
-        agent, rollouts, advantages, temperature=o.temperature, max_grad_norm=o.max_grad_norm,
-        micro_batch=o.micro_batch * per_group,
-    )  # fmt: skip
-    return learned | group_statistics(rollouts, rewards) | {
-        "accuracy": c.mean().item(),
-        "tokens": int(rollouts.mask.sum()),
-        "rollouts": c.numel(),
-        "sample_seconds": sampled - began,
-        "learn_seconds": time.perf_counter() - sampled,
-    }
-
-
 def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, o) -> dict:
-    """Draft, learn, challenge, learn: 2N rollouts of each problem. Returns the step's line of metrics."""
-    recipe = RECIPES[o.method]
-    if recipe.reader == "rival":  # the roles change every step
-        drafter, challenger = agents[step % 2], agents[1 - step % 2]
-    else:
-        drafter = challenger = agents[0]
-    rng = [runs.generator(o.seed, runs.SAMPLING, step, role) for role in (0, 1)]
+    """Draft, learn, challenge, learn: 2N completions of each problem. Returns the step's line of metrics."""
+    line, drafts, c_a = {"step": step, "halves": {}}, None, None
+    for i, turn in enumerate(RECIPES[o.method].turns):
+        agent = agents[turn.who(step)]
+        # 1. It answers each problem N times: the drafter from the plain prompt, the challenger from the drafts' summaries.
+        prompts, k = turn.asks(agent, problems, drafts, turn.times * o.n, o)
+        draws = runs.generator(o.seed, runs.SAMPLING, step, i)
+        written = sample(agent, prompts, k, o.max_new_tokens, o.temperature, draws)  # [P,N] or [P*N,1]
+        # 2. It is paid for being right, the challenger also for being right where the draft was wrong.
+        answers = by_problem(written, problems)  # [P][N]
+        c_b = correct(answers, problems)  # [P,N]
+        readable = torch.tensor([[float(answer is not None) for answer in group] for group in answers])  # [P,N]
+        rewards = turn.pays(c_b, c_a) + o.format * readable
+        rewards = shorter_first(rewards, c_b, written.mask.sum(-1).view_as(c_b).float().cpu(), o.tiebreak * (c_a is not None))
+        # 3. It takes a GRPO step: advantages over its N completions, of N different prompts where it read N drafts.
+        advantages = group_advantages(rewards).view(written.mask.shape[:2])  # [P,N] or [P*N,1]
+        rows = o.micro_batch * c_b.shape[1]
+        learned = update(agent, written, advantages, temperature=o.temperature, max_grad_norm=o.max_grad_norm, rows=rows)
+        line["halves"][f"{turn.role} {agent.name}"] = learned | describe(written, rewards, c_b, c_a)
+        drafts, c_a = written, c_b
+    return line
 
-    began = time.perf_counter()
-    n = o.n if recipe.reader else 2 * o.n
-    written = sample(drafter, [drafter.prompt(p) for p in problems], n, o.max_new_tokens, o.temperature, rng[0])
-    c_a = right(written, problems)  # [P,N]
-    rewards = c_a + o.format * readable(written, problems)
-    halves = {f"drafter {drafter.name}": learn(drafter, written, rewards, c_a, began, o)}
-    if recipe.reader:
-        began = time.perf_counter()
-        prompts = challenges(challenger, problems, written, recipe.paired, o)
-        solved = sample(challenger, prompts, 1, o.max_new_tokens, o.temperature, rng[1])
-        c_b = right(solved, problems)  # [P,N]
-        read = c_a if recipe.paired else c_a[:, :1].expand_as(c_a)  # the draft that each solution has read
-        rewards = recipe.pays(c_b, read) + o.format * readable(solved, problems)
-        if o.tiebreak:
-            rewards = shorter_first(rewards, c_b, solved.mask.sum(-1).view_as(c_b).float().cpu(), o.tiebreak)
-        half = learn(challenger, solved, rewards, c_b, began, o)
-        half["converted"] = (c_b * (1 - read)).mean().item()  # right where the draft was wrong
-        halves[f"challenger {challenger.name}"] = half
-    return {"step": step, "halves": halves}
+
+def describe(written: Rollouts, rewards: Tensor, c_b: Tensor, c_a: Tensor | None) -> dict:
+    """The metrics of half a step; `converted` is the share that is right where its draft was wrong."""
+    converted = {} if c_a is None else {"converted": (c_b * (1 - c_a)).mean().item()}
+    own = {"accuracy": c_b.mean().item(), "tokens": int(written.mask.sum()), "rollouts": c_b.numel()}
+    return group_statistics(written, rewards) | own | converted
+
+
+def by_problem(rollouts: Rollouts, problems: Sequence[Problem]) -> list[list[str | None]]:
+    """The answers [P][N] of rollouts that lie problem after problem, as P groups of N or as P*N groups of one."""
+    flat = sum(rollouts.answers, [])
+    n = len(flat) // len(problems)
+    return [flat[i : i + n] for i in range(0, len(flat), n)]
+
+
+def correct(answers: Sequence[list[str | None]], problems: Sequence[Problem]) -> Tensor:
+    """c: 1 where an answer is the reference answer, else 0, [P,N]."""
+    return torch.tensor([agreement(group, problem.answer) for group, problem in zip(answers, problems, strict=True)])
 
 
 # ---------------------------------------------------------------- inference
@@ -206,11 +198,11 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
 def cascade(drafter: Agent, reader: Agent, problems: Sequence[Problem], k: int, o, generator) -> tuple[Report, list]:
     """One drafts, the other reads the summary and answers, k times each problem. The report on the answers, and the exchanges."""
     answers, tokens, ended, seen = [], 0, 0, []
-    chunk = max(1, 256 // k)  # problems in memory at a time
+    chunk = max(1, AT_ONCE // k)  # problems in memory at a time
     for start in range(0, len(problems), chunk):
         part = problems[start : start + chunk]
         written = sample(drafter, [drafter.prompt(p) for p in part], k, o.max_new_tokens, o.temperature, generator)
-        prompts = challenges(reader, part, written, True, o)
+        prompts, _ = reading(reader, part, written, k, o)
         solved = sample(reader, prompts, 1, o.max_new_tokens, o.temperature, generator)
         answers += by_problem(solved, part)
         tokens, ended = tokens + int(solved.mask.sum()), ended + int(solved.finished.sum())
@@ -223,26 +215,21 @@ WAYS = ("A", "B", "A > B", "B > A", "A > A")  # how adapters are used: alone, or
 
 def ways(agents: Sequence[Agent], method: str) -> dict[str, tuple[Agent, Agent | None]]:
     """The ways in which a method's result is used: name -> (drafter, reader), or (agent, None) for one pass."""
-    a, b = agents
-    reader = "untrained" if method == "untrained" else RECIPES[method].reader
-    used = {"untrained": WAYS, "rival": WAYS[:4], "itself": ("A", "A > A"), None: ("A", "A > A")}[reader]
-    who = {"A": (a, None), "B": (b, None), "A > B": (a, b), "B > A": (b, a), "A > A": (a, a)}
-    return {name: who[name] for name in used}
+    who = {agent.name: agent for agent in agents} | {None: None}
+    used = WAYS if method == "untrained" else RECIPES[method].ways
+    return {way: (who[way[0]], who[way[4:] or None]) for way in used}
 
 
 def assess(agents: Sequence[Agent], test: Sequence[Problem], k: int, o) -> dict:
     """Held-out accuracy in every way in which the method is used."""
     line = {"eval": {}}
-    for name, (drafter, reader) in ways(agents, o.method).items():
-        generator = runs.generator(o.seed, runs.EVALUATION, WAYS.index(name))  # the same numbers for every method
+    for way, (drafter, reader) in ways(agents, o.method).items():
+        generator = runs.generator(o.seed, runs.EVALUATION, WAYS.index(way))  # the same numbers for every method
         if reader is None:
             found = evaluate(drafter, test, k, o.max_new_tokens, o.temperature, generator)
         else:
             found, _ = cascade(drafter, reader, test, k, o, generator)
-        line["eval"][name] = {
-            "pass1": found.pass1, "low": found.interval[0], "high": found.interval[1], "problems": found.problems, "k": k,
-            "length": found.length, "truncated": found.truncated, "topics": found.by_topic,
-        }  # fmt: skip
+        line["eval"][way] = found.measures() | {"k": k, "topics": found.by_topic}
     return line
 
 
@@ -261,7 +248,6 @@ class Options(Training):
     # system text of every prompt; always set, so that no template puts in its own (default: You are a helpful assistant, and
     # where answers are read from boxes, a request for one)
     system: str | None = None
-    thinking: bool = False  # private reasoning first, where the chat template knows the switch; never shown in a draft
     n: Group = 8  # drafts of each problem, and solutions that read them (N); vanilla GRPO takes 2N plain ones
     rank: Count = 8  # of the adapters (16 in the paper)
     alpha: Above = 16.0  # scale of the adapters: their product counts alpha / rank
@@ -302,29 +288,16 @@ def make_agents(o: Options) -> list[Agent]:
     """Adapters A and B over one frozen base; methods of one adapter train A and never touch B."""
     device = models.pick_device(o.device)
     if o.model is None:
-        model, tokenizer = rivals.pair(
-            rivals.Rivals(o.seed, o.rank, o.alpha, o.b_std, **(rivals.MISLEADING if o.misleading else {}))
-        )
+        misleading = rivals.MISLEADING if o.misleading else {}
+        model, tokenizer = rivals.pair(rivals.Rivals(o.seed, o.rank, o.alpha, o.b_std, **misleading))
         model.to(device)
     else:
         model, tokenizer = models.load_model(o.model, device, o.dtype)
         lora.inject(model, o.rank, o.alpha, ["A", "B"], b_std=[0.0, o.b_std], seed=o.seed)
-    if o.checkpointing:
-        lora.checkpointing(model)
-    style = o.answer or answer_style(o.data)
-    asked = " Please reason step by step, and put your final answer within \\boxed{}." if style == "boxed" else ""
-    system = None if o.model is None else f"You are a helpful assistant.{asked}" if o.system is None else o.system
-    fused = device.type in ("cpu", "cuda")
-    agents = []
-    for name in "AB":
-        agent = Agent(name, model, tokenizer, adapter=name, answer=style, system=system,
-                      thinking=o.thinking, stop=o.stop, checkpointing=o.checkpointing)  # fmt: skip
-        agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=o.lr, weight_decay=0.0, fused=fused)
-        agents.append(agent)
-    end_tokens(model, tokenizer)  # refused now if it has none, before anything is written
-    if o.stop:
-        tokens_with(tokenizer, o.stop)
-    return agents
+        if o.system is None:
+            boxed = " Please reason step by step, and put your final answer within \\boxed{}."
+            o.system = "You are a helpful assistant." + boxed * ((o.answer or answer_style(o.data)) == "boxed")
+    return setup.make_agents(o, [(model, tokenizer)] * 2, ["A", "B"], [o.lr] * 2)
 
 
 def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
@@ -339,7 +312,7 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], last: bool)
     """One method, ready to be trained; after the `last` one some exchanges are shown."""
     agents = make_agents(o)
     train_set, test = (that_fit(part, agents, o) for part in data)
-    texts = o.n if o.method == "untrained" or RECIPES[o.method].reader else 2 * o.n
+    texts = o.n * (1 if o.method == "untrained" else RECIPES[o.method].turns[0].times)
     need = memory.estimate(
         agents,
         memory.AtATime(
@@ -352,8 +325,6 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], last: bool)
             in_one_pass=False,
         ),
     )
-    if o.model and o.method != "untrained":
-        print(need)
 
     def take(step: int) -> dict:
         if o.data == "tiny":
@@ -414,7 +385,7 @@ def resume(o: Options) -> int:
     data = read_data(o)
     folder = runs.single(o, lambda o: load_work(o, data, True), "", "agon.py")
     if folder:
-        print(f"\nthe table of all methods: python report.py {folder.parent}")
+        print(f"\nthe table of all methods: python -m lab.report {folder.parent}")
     return 0 if folder else 130
 
 

@@ -17,7 +17,6 @@ tiny transformers with complementary misconceptions (`tinyworld.py`), which no p
 
 import dataclasses
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +25,13 @@ from typing import Literal
 from torch import Tensor
 
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample_cohort, update
-from lab import memory, options, report, runs, tinyworld
+from lab import memory, options, report, runs, setup, tinyworld
 from lab.answers import same_answer
 from lab.data import Problem, UserError
-from lab.evaluate import evaluate
-from lab.judges import Judged, alpha, follow, join, judge
+from lab.evaluate import evaluate, omega
+from lab.methods import Hooks, hooks_of
 from lab.options import Above, Count, Group, NotBelow0, Training, Whole
-from lab.setup import batches, make_agents, make_cohort, read_data, sharing_problems  # noqa: F401
-from rewards import REWARDS, Ballots
+from rewards import REWARDS, majorities
 
 
 @dataclass
@@ -72,160 +70,89 @@ class Options(Training):
         if self.agents is None:
             self.agents = len(self.models) if self.models else 2
 
+    def learning(self) -> dict:
+        """What `grpo.update` is told of these options."""
+        names = "temperature epochs clip beta average max_new_tokens max_grad_norm".split()
+        return {name: getattr(self, name) for name in names} | {"rows": self.micro_batch * self.k}
 
-# ---------------------------------------------------------------- one step: write, label, reward, advantage, one GRPO step
+
+# ---------------------------------------------------------------- one step
 
 
-def train_step(
-    agents: Sequence[Agent], problems: Sequence[Problem], step: int, o: Options, teachers: Sequence[Agent] = ()
-) -> dict:
-    """Sample, vote, reward, learn; returns the step's line of metrics."""
-    start = time.perf_counter()
-    method = REWARDS[o.method]
-    problems = both_forms(problems) if method.needs_rephrased else problems
-    truths = [p.answer for p in problems]
-    voters = method.voters(o.k, o.votes)  # W, how many rollouts of a prompt vote for its label
-    # Where a teacher votes, the agent writes only what it trains on.
-    written = write(agents, problems, o.k if teachers else voters, runs.SAMPLING, step, o)
-    teacher_wrote = write(teachers, problems, voters, runs.TEACHING, step, o)
-    trained = [rollouts.first(o.k) for rollouts in written]  # N Rollouts of [P,K]
-    judged = discuss(agents, trained, problems, step, o) if method.needs_chat else []
-    sampled = time.perf_counter()
-    own = [Ballots(rollouts.answers) for rollouts in written]
-    ballots = [Ballots(rollouts.answers) for rollouts in teacher_wrote] or own
-    line = {"step": step, "agreement": agreement_on_ring(own), "agents": {}}
+def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, o: Options, hooks: Hooks) -> dict:
+    """Write, vote, pay, learn: one step of Co-RL, and with another reward of every other method. Returns its line of metrics."""
+    method, problems = REWARDS[o.method], hooks.questions(problems)
+    truths = [problem.answer for problem in problems]  # P answers; only ground truth and the metrics read them
+    # 1. Every agent answers every question K times.
+    prompts = [[agent.prompt(problem) for problem in problems] for agent in agents]
+    draws = runs.generators(o.seed, runs.SAMPLING, step, len(agents))
+    written = sample_cohort(agents, prompts, hooks.width, o.max_new_tokens, o.temperature, draws)  # N Rollouts of [P,K]
+    # 2. The votes, the only thing that agents tell each other.
+    ballots = hooks.ballots(written, problems, step)  # N lists [P][K] of answers
+    rollouts = hooks.rollouts(written, problems, step)  # N Rollouts of [P,K]
+    line = {"step": step, "agreement": agreement_on_ring(written), "agents": {}}
     for n, agent in enumerate(agents):
-        labels = method.labels(n, ballots, truths)
-        rewards = method.rewards(n, judged or trained, truths, labels)  # [P,K]
-        began = time.perf_counter()
-        learned = learn(agent, trained[n], rewards, judged[n] if judged else None, o)
-        learn_seconds = time.perf_counter() - began
-        measured = describe(trained[n], rewards, labels, truths) | learned
-        if judged:
-            measured |= describe_judging(judged[n])
-        measured["tokens"] = tokens([written[n], *teacher_wrote[n : n + 1]], judged[n : n + 1])
-        # One pass may have written for several agents, so its time is shared out.
-        measured |= {"sample_seconds": (sampled - start) / len(agents), "learn_seconds": learn_seconds}
-        line["agents"][agent.name] = measured
-    for teacher, agent in zip(teachers, agents, strict=False):  # most methods have no teachers
-        follow(teacher, agent, alpha(step, o.steps))
+        # 3. Each rollout is paid for giving the label: in Co-RL the majority answer of agent n-1.
+        labels = method.labels(n, ballots, truths)  # P answers, or None
+        rewards = method.rewards(n, rollouts, truths, labels)  # [P,K]
+        # 4. The agent takes one GRPO step on its own rollouts.
+        advantages = group_advantages(rewards, o.scale)  # [P,K]
+        learned = update(agent, *hooks.batch(n, rollouts, advantages), **o.learning())
+        line["agents"][agent.name] = describe(rollouts[n], rewards, labels, truths) | learned | hooks.figures(n, written)
+    hooks.after(step)
     return line
-
-
-def both_forms(problems: Sequence[Problem]) -> list[Problem]:
-    """2P problems: the P original ones, then the same P in their rephrased form."""
-    return [*problems, *(dataclasses.replace(p, question=p.rephrased) for p in problems)]
-
-
-def write(
-    agents: Sequence[Agent], problems: Sequence[Problem], k: int, purpose: int, step: int, o: Options
-) -> list[Rollouts]:
-    """k rollouts of every problem by every agent; `purpose` and `step` decide the numbers they are drawn with."""
-    prompts = [[agent.prompt(p) for p in problems] for agent in agents]
-    generators = [runs.generator(o.seed, purpose, step, n) for n in range(len(agents))]
-    return sample_cohort(agents, prompts, k, o.max_new_tokens, o.temperature, generators)
-
-
-def discuss(
-    agents: Sequence[Agent], cohort: Sequence[Rollouts], problems: Sequence[Problem], step: int, o: Options
-) -> list[Judged]:
-    """CoMAS's evaluations and scores of what the cohort wrote (`judges.py`)."""
-    generators = [runs.generator(o.seed, runs.JUDGING, step, n) for n in range(len(agents) + 1)]
-    return judge(agents, cohort, problems, o.max_new_tokens, o.temperature, generators)
-
-
-def learn(agent: Agent, rollouts: Rollouts, rewards: Tensor, judged: Judged | None, o: Options) -> dict[str, float]:
-    """One GRPO step on the agent's rollouts [P,K], and on what it wrote as a judge."""
-    advantages = group_advantages(rewards, o.scale)  # [P,K]
-    if judged:
-        rollouts, advantages = join(
-            [
-                (rollouts, advantages),
-                (judged.evaluations, group_advantages(judged.evaluator_rewards, o.scale)),
-                (judged.scorings, group_advantages(judged.scorer_rewards, o.scale)),
-            ]
-        )
-    # Co-rewarding-I's loss is the sum over the two forms: twice the mean over its 2P groups, so advantages and beta are both
-    # doubled. AdamW divides the factor 2 out again; it shows where the gradient is clipped and in the logged loss.
-    forms = 2 if REWARDS[o.method].needs_rephrased else 1
-    return update(
-        agent,
-        rollouts,
-        forms * advantages,
-        temperature=o.temperature,
-        epochs=o.epochs,
-        clip=o.clip,
-        beta=forms * o.beta,
-        average=o.average,
-        max_new_tokens=o.max_new_tokens,
-        micro_batch=o.micro_batch * (o.k if judged else 1),  # a group is one rollout here: K of them fill the same memory
-        max_grad_norm=o.max_grad_norm,
-    )
 
 
 # ---------------------------------------------------------------- what a step looked like
 
 
-def describe(
-    rollouts: Rollouts, rewards: Tensor, labels: Sequence[str | None], truths: Sequence[str | None]
-) -> dict:
-    """One agent's metrics of a step. `labels` are what it was paid to agree with, None where there was none."""
-    known = [
-        (label, truth) for label, truth in zip(labels, truths, strict=True) if label is not None and truth is not None
-    ]
-    right = [[same_answer(a, t) for a in g] for g, t in zip(rollouts.answers, truths, strict=True) if t is not None]
+def describe(rollouts: Rollouts, rewards: Tensor, labels: Sequence[str | None], truths: Sequence[str | None]) -> dict:
+    """One agent's metrics of a step. `labels` are what it was paid to agree with, None where there was none.
+
+    Accuracies are over the questions whose truth is known; a question without a label counts as one whose label is wrong.
+    """
+    known = [p for p, truth in enumerate(truths) if truth is not None]
+    right = [same_answer(answer, truths[p]) for p in known for answer in rollouts.answers[p]]
+    labelled_right = [same_answer(labels[p], truths[p]) for p in known]
     return group_statistics(rollouts, rewards) | {
         "labelled": sum(label is not None for label in labels) / len(labels),
-        "accuracy": sum(sum(marks) for marks in right) / (len(right) * rewards.shape[1]) if right else None,
-        "label_accuracy": sum(same_answer(label, truth) for label, truth in known) / len(known) if known else None,
+        "accuracy": sum(right) / len(right) if known else None,
+        "label_accuracy": sum(labelled_right) / len(known) if known and any(labels) else None,
     }
 
 
-def describe_judging(judged: Judged) -> dict:
-    """CoMAS: the share of this agent's solutions that got a score, and what it earned as a judge."""
-    given = [score is not None for group in judged.scores for score in group]
-    return {
-        "scored": sum(given) / len(given),
-        "evaluator_reward": judged.evaluator_rewards.mean().item(),
-        "scorer_reward": judged.scorer_rewards.mean().item(),
-    }
-
-
-def tokens(written: Sequence[Rollouts], judged: Sequence[Judged]) -> int:
-    """All that was generated for one agent, trained on or not: the budget by which methods are compared."""
-    return sum(int(r.mask.sum()) for r in [*written, *(r for j in judged for r in (j.evaluations, j.scorings))])
-
-
-def agreement_on_ring(ballots: Sequence[Ballots]) -> float | None:
+def agreement_on_ring(written: Sequence[Rollouts]) -> float | None:
     """Share of (agent, question) pairs in which agent and peer have the same majority answer; None without a peer.
 
     A question on which either has no majority counts as disagreement.
     """
-    if len(ballots) < 2:
-        return None
-    ring = range(len(ballots))
-    pairs = [same_answer(*pair) for n in ring for pair in zip(ballots[n].majorities, ballots[n - 1].majorities, strict=True)]
-    return sum(pairs) / len(pairs)
+    votes = [majorities(rollouts.answers) for rollouts in written]  # N lists of P
+    pairs = [same_answer(*pair) for n, own in enumerate(votes) for pair in zip(own, votes[n - 1], strict=True)]
+    return sum(pairs) / len(pairs) if len(written) > 1 else None
 
 
 def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
-    """Held-out accuracy of every agent: `probes` by topic, the probability p that the theory speaks of, and `eval` over all."""
+    """Held-out accuracy of every agent: `probes` by topic, the probability p that the theory speaks of, and `eval` over all.
+
+    And for two agents `omega`, by topic: the chance that two wrong answers are the same one.
+    """
     if not any(p.answer for p in test):
         return {}
-    line = {"probes": {}, "eval": {}}
-    for n, agent in enumerate(agents):
-        found = evaluate(
-            agent, test, o.eval_k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n)
-        )
-        line["probes"][agent.name] = found.by_topic
-        line["problems"] = found.problems
-        line["eval"][agent.name] = {
-            "pass1": found.pass1,
-            "low": found.interval[0],
-            "high": found.interval[1],
-            "majk": found.majk,
-            "length": found.length,
-            "truncated": found.truncated,
+    found = [
+        evaluate(agent, test, o.eval_k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n))
+        for n, agent in enumerate(agents)
+    ]
+    line = {
+        "probes": {agent.name: one.by_topic for agent, one in zip(agents, found, strict=True)},
+        "eval": {agent.name: one.measures() for agent, one in zip(agents, found, strict=True)},
+        "problems": found[0].problems,
+    }
+    if len(agents) == 2:
+        graded = [problem for problem in test if problem.answer is not None]
+        by_topic = {t: [i for i, p in enumerate(graded) if p.topic == t] for t in found[0].by_topic}
+        line["omega"] = {
+            topic: omega(*([one.answers[i] for i in where] for one in found), [graded[i].answer for i in where])
+            for topic, where in by_topic.items()
         }
     return line
 
@@ -235,49 +162,51 @@ def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict
 
 def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Sequence[str]) -> runs.Work:
     """One method on one cohort, ready to be trained; `methods` are those that share its problems."""
-    agents, teachers = make_cohort(o, methods)
-    batch, test = batches(o, agents, data[0], methods), runs.fitting(data[1], agents, o.max_new_tokens)
-    need = memory.estimate([*agents, *teachers], memory.at_a_time(o))
+    agents = setup.make_cohort(o)
+    for method in methods:
+        hooks_of(method).accept(agents, method)
+    hooks = hooks_of(o.method)(o, agents)
+    batch, test = setup.batches(o, agents, data[0], methods), runs.fitting(data[1], agents, o.max_new_tokens)
+    everybody = [*agents, *hooks.teachers]
+    samples = [sum(q.topic == topic for q in test) * o.eval_k for topic in {p.topic for p in test}]
+    need = memory.estimate(everybody, memory.at_a_time(o))
     if o.models:
         print(need)
-    per_topic = [sum(q.topic == topic for q in test) * o.eval_k for topic in {p.topic for p in test}]
     return runs.Work(
-        agents=[*agents, *teachers],
-        take=lambda step: train_step(agents, batch(step), step, o, teachers),
+        agents=everybody,
+        take=lambda step: train_step(agents, batch(step), step, o, hooks),
         measure=lambda step: assess(agents, test, o),
         need=need,
-        config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(per_topic, default=0)},
+        config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0)},
     )
 
 
 def run(o: Options) -> int:
     """One method on one cohort: load, train, report. Returns the exit code."""
-    data = read_data(o)
-    folder = runs.single(o, lambda o: load_work(o, data, sharing_problems(o)), o.method, "cohort.py")
+    data = setup.read_data(o)
+    folder = runs.single(o, lambda o: load_work(o, data, setup.sharing_problems(o)), o.method, "cohort.py")
     if folder:
         report.finish(folder)
     return 0 if folder else 130
 
 
 def matched(o: Options, method: str) -> tuple[int, str]:
-    """How many questions a step of `method` has, so that it writes as much as one with K texts for each of --prompts.
+    """How many questions a step of `method` has, so that it writes as much as one with K completions for each of --prompts.
 
-    And a line that says how much it writes where that does not come out even, else "".
+    And a line that says how much it writes where that does not divide evenly, else "".
     """
-    budget, each = o.prompts * o.k, REWARDS[method].texts(o.k, o.votes)
+    votes = o.votes if o.votes and REWARDS[method].by_vote else o.k
+    budget, each = o.prompts * o.k, hooks_of(method).completions(o.k, votes)
     prompts = max(1, round(budget / each))
-    written = prompts * each
-    if written == budget:
-        return prompts, ""
-    return prompts, (
-        f"{method} writes {written} texts in a step ({each} for each of {prompts} questions), {written / budget - 1:+.0%} "
-        f"beside the {budget} of --prompts x --k"
+    return prompts, "" if prompts * each == budget else (
+        f"{method} writes {prompts * each} completions in a step ({each} for each of {prompts} questions), "
+        f"{prompts * each / budget - 1:+.0%} compared with the {budget} of --prompts x --k"
     )
 
 
 def compare(o: Options) -> int:
     """The same starting weights, problems, seeds and budget under each method of --compare; one table and one figure."""
-    data, shares = read_data(o), {method: matched(o, method) for method in o.compare}
+    data, shares = setup.read_data(o), {method: matched(o, method) for method in o.compare}
     if not any(p.answer for p in data[1]):
         raise UserError("--compare needs reference answers to measure by, and these problems have none")
 
@@ -304,22 +233,12 @@ def compare(o: Options) -> int:
 # ---------------------------------------------------------------- the command
 
 
-def parse(arguments: Sequence[str] | None, description: str) -> Options:
-    """The command line as Options."""
-    return options.parse(arguments, description, Options)
-
-
-def check(o: Options) -> None:
-    """Whatever can be told before anything is loaded. Raises UserError."""
-    options.check(o, options.RULES, options.METHOD_RULES)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
 
     def act() -> int:
-        o = parse(arguments, __doc__)
-        check(o)
+        o = options.parse(arguments, __doc__, Options)
+        options.check(o, options.RULES, options.METHOD_RULES)
         return compare(o) if o.compare else run(o)
 
     lower = "--prompts, --k or --max-new-tokens, or give --lora-rank 16 --dtype bfloat16 --checkpointing"

@@ -20,10 +20,7 @@ Shapes: P prompts, K rollouts of each, T prompt tokens, L completion tokens, V v
 """
 
 import contextlib
-import functools
-import inspect
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -31,12 +28,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 import lora
 from lab.answers import extract_answer
-from lab.data import Problem, UserError
-from lab.models import chat, context_length, encode, end_tokens, tokens_with
+from lab.data import Problem
+from lab.models import (
+    cache_argument,
+    can_share_prompt,
+    chat,
+    check_room,
+    encode,
+    end_tokens,
+    spoken,
+    tokens_with,
+    with_own_prompt,
+)
 
 # ---------------------------------------------------------------- an agent and what it wrote
 
@@ -50,7 +56,7 @@ class Agent:
     tokenizer: PreTrainedTokenizerBase
     adapter: str | int | None = None  # the adapter that is this agent; None: the model's own weights are
     optimizer: torch.optim.Optimizer | None = None
-    answer: str = "boxed"  # how an answer is read from a completion, "boxed" or "number" (answers.extract_answer)
+    answer_style: str = "boxed"  # how an answer is read from a completion (lab.answers.extract_answer)
     system: str | None = None
     rephrase: bool = False  # reads `Problem.rephrased` where there is one (the paper's data decoupling)
     thinking: bool = False  # asks chat templates that know the switch for private reasoning first (Qwen3)
@@ -99,16 +105,12 @@ class Rollouts:
         return Rollouts(**{name: value[some] for name, value in vars(self).items()})
 
     def first(self, k: int) -> "Rollouts":
-        """The first k of each prompt. All are drawn alike, so any k chosen without a look at them would do."""
+        """The first k of each prompt. All are drawn alike, so any k do that are chosen without looking at them."""
         cut = {n: [g[:k] for g in x] if isinstance(x, list) else x[:, :k] for n, x in vars(self).items()}
         return Rollouts(**cut | {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask})
 
 
-# ---------------------------------------------------------------- reading: one forward pass, with or without a cache
-
-
-
-
+# ---------------------------------------------------------------- sampling
 
 
 def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -118,55 +120,18 @@ def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: torch.device)
     return ids, torch.tensor([[0] * (longest - len(s)) + [1] * len(s) for s in sequences], device=device)
 
 
-@functools.cache
-def cache_argument(kind: type) -> str:
-    """What this class of model calls its cache: transformers 5.24 renamed the argument, and warns about the old name."""
-    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+def forward(model, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None, last_only: bool = False) -> Tensor:
+    """One forward pass: logits of `ids` [n,S], which continue what `cache` holds, and are added to it.
 
-
-def read(model, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None, last_only: bool = False) -> Tensor:
-    """Logits of `ids` [n,S], which continue what `cache` holds, and are added to it; `mask` [n,S+cached] covers both.
-
-    [n,S,V], or [n,1,V] with `last_only` (by the library's convention logits_to_keep=1 is the last position, 0 all of them).
+    `mask` [n,cached+S] covers both. Returns [n,S,V], or [n,1,V] with `last_only` (the library's logits_to_keep: 1 keeps the
+    last position, 0 keeps all of them).
     """
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # padding does not count
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # of the new tokens; padding does not count
     kept = {"use_cache": False} if cache is None else {"use_cache": True, cache_argument(type(model)): cache}
     return model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=int(last_only), **kept).logits
 
 
-def can_share_prompt(model: PreTrainedModel) -> bool:
-    """Whether the keys and values of a prompt can be repeated for its K completions (not so for recurrent states)."""
-    layers = DynamicCache(config=model.config).layers
-    shareable = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
-    if not shareable:
-        warnings.warn(f"{type(model).__name__} keeps a recurrent state: each prompt is read K times, not once", stacklevel=2)
-    return shareable
-
-
-@contextlib.contextmanager
-def head_reads_only(model: PreTrainedModel, wanted: Tensor):
-    """Within it the output layer sees the positions `wanted` [n,S] (bool) alone: logits come out as [1,wanted.sum(),V].
-
-    With a vocabulary of 150,000 the logits are what fills memory; padding should not have any.
-    """
-    hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, args: (args[0][wanted][None], *args[1:]))
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-def fits(agent: Agent, prompt: str, max_new_tokens: int) -> bool:
-    """Whether a prompt and a completion of so many tokens fit the agent's context."""
-    return len(encode(prompt, agent.tokenizer)) + max_new_tokens <= context_length(agent.model)
-
-
-
-
-# ---------------------------------------------------------------- sampling
-
-
-def draw(logits: Tensor, temperature: float, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def draw_token(logits: Tensor, temperature: float, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw one token a row by inverting the cumulative distribution at `uniform` [n] in [0,1).
 
     temperature 0 takes the most probable token (log-probs are then those at temperature 1).
@@ -211,7 +176,7 @@ def sample_cohort(
         for n in who:
             part = rollouts[n] = written.prompts(slice(start, start := start + len(prompts[n])))
             part.answers = [
-                [extract_answer(text, agents[n].answer) if done else None for text, done in zip(*group, strict=True)]
+                [extract_answer(text, agents[n].answer_style) if done else None for text, done in zip(*group, strict=True)]
                 for group in zip(part.texts, part.finished.tolist(), strict=True)
             ]
     return rollouts
@@ -226,11 +191,9 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
     """
     silent = end_tokens(model, tokenizer)  # these are no part of the text; a token that holds `stop` is, up to it
     ends = torch.tensor(sorted(silent | (tokens_with(tokenizer, stop) if stop else set())), device=model.device)
-    ids, mask = prompt_ids, prompt_mask = left_pad(prompts, int(ends[0]), model.device)  # [P,T]
-    (rows, most), limit = uniform.shape, context_length(model)  # P*K, max_new_tokens
-    if ids.shape[1] + most > limit:  # never cut in silence
-        raise UserError(f"a prompt of {ids.shape[1]} tokens and {most} new ones do not fit the model's context of {limit}: "
-                        "lower --max-new-tokens or leave the long problems out")  # fmt: skip
+    prompt_ids, prompt_mask = left_pad(prompts, int(ends[0]), model.device)  # [P,T]
+    rows, most = uniform.shape  # P*K, max_new_tokens
+    check_room(model, prompt_ids.shape[1], most)
     tokens = torch.full((rows, most), int(ends[0]), device=model.device)  # [P*K,L]
     values = torch.zeros(3, rows, most, device=model.device)  # log-prob, entropy, certainty of each token
     finished = torch.zeros(rows, dtype=torch.bool, device=model.device)
@@ -238,44 +201,34 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
     def writing(prompt: list[int]):  # row i of the batch goes through the adapter that writes for its prompt
         return lora.use(model, adapters[0] if len(set(adapters)) == 1 else [adapters[i] for i in prompt])
 
-    share, cache = can_share_prompt(model), DynamicCache(config=model.config)
-    if not share:
-        ids, mask = ids.repeat_interleave(k, 0), mask.repeat_interleave(k, 0)
-    with writing([i * len(prompts) // len(ids) for i in range(len(ids))]):
-        logits = read(model, ids, mask, cache, last_only=True)[:, -1]
-    if share:
-        cache.batch_repeat_interleave(k)
-        logits, mask = logits.repeat_interleave(k, 0), mask.repeat_interleave(k, 0)  # [P*K,V], [P*K,T]
+    cache = DynamicCache(config=model.config)
+    with writing(list(range(len(prompts)))):
+        logits = forward(model, prompt_ids, prompt_mask, cache, last_only=True)[:, -1]  # [P,V]
     alive = torch.arange(rows, device=model.device)  # which rollouts the batch still holds
+    cache.reorder_cache(alive // k)  # the library's for beam search: it picks rows, K times each, of every kind of cache
+    logits, mask = logits[alive // k], prompt_mask[alive // k]  # [P*K,V], [P*K,T]
     uniform = uniform.to(model.device)
     for t in range(most):
-        token, *value = draw(logits, temperature, uniform[alive, t])
+        token, *value = draw_token(logits, temperature, uniform[alive, t])
         tokens[alive, t], values[:, alive, t] = token, torch.stack(value)
         ended = torch.isin(token, ends)
         finished[alive[ended]] = True
-        if finished.all() or t + 1 == most:
+        if ended.all() or t + 1 == most:
             break
-        if share and ended.any():
-            cache.batch_select_indices(~ended)
+        if ended.any():
+            cache.reorder_cache((~ended).nonzero().squeeze(-1))
             alive, token, mask = alive[~ended], token[~ended], mask[~ended]
         mask = pad(mask, (0, 1), value=1)
         with writing((alive // k).tolist()):
-            logits = read(model, token[:, None], mask, cache)[:, -1]
+            logits = forward(model, token[:, None], mask, cache)[:, -1]
 
     written = completion_mask(tokens, ends)
     lengths = written.sum(-1)  # [P*K]
     texts = [spoken(tokenizer, row, n, silent, stop) for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
-    tokens, values = torch.where(written.bool(), tokens, ends[0]), values * written  # a row that stayed on wrote on
     means, longest = values.sum(-1) / lengths, int(lengths.max())
     found = tokens[:, :longest], written[:, :longest], values[0, :, :longest], means[1], means[2], finished
     groups = [x.unflatten(0, (len(prompts), k)) for x in found]  # [P*K,...] -> [P,K,...]
     return Rollouts(prompt_ids, prompt_mask, *groups, [texts[i : i + k] for i in range(0, rows, k)])
-
-
-def spoken(tokenizer: PreTrainedTokenizerBase, row: list[int], n: int, silent: frozenset[int], stop: str | None) -> str:
-    """The text of the first `n` tokens of a row, without the end token, and up to `stop` where there is one."""
-    text = tokenizer.decode(row[: n - (row[n - 1] in silent)], skip_special_tokens=True)
-    return text.split(stop, 1)[0] if stop else text
 
 
 def completion_mask(tokens: Tensor, ends: Tensor) -> Tensor:
@@ -356,38 +309,46 @@ def token_logprobs(model: PreTrainedModel, rollouts: Rollouts, groups: Tensor, t
     prompt_ids, prompt_mask = rollouts.prompt_ids[groups], rollouts.prompt_mask[groups]  # [p,T]
     ids, mask = rollouts.completion_ids[groups].flatten(0, 1), rollouts.mask[groups].flatten(0, 1)  # [p*K,L]
     padding, longest, full = int(prompt_mask.argmax(-1).min()), int(mask.sum(-1).max()), ids.shape[-1]  # not all is needed
+    batch = prompt_ids[:, padding:], prompt_mask[:, padding:], ids[:, :longest], mask[:, :longest]
     # Models are in eval mode except while gradient checkpointing is on, under which the library keeps no cache.
-    path = over_shared_prompt if can_share_prompt(model) and not model.training else over_repeated_prompt
-    logp = path(model, prompt_ids[:, padding:], prompt_mask[:, padding:], ids[:, :longest], mask[:, :longest], temperature)
+    if can_share_prompt(model) and not model.training:
+        logp = over_shared_prompt(model, *batch, temperature)
+    else:
+        logp = next_logprobs(model, *with_own_prompt(*batch), None, temperature)[:, -longest:]
     return pad(logp, (0, full - longest)).view(len(groups), -1, full)
+
+
+@contextlib.contextmanager
+def head_reads_only(model: PreTrainedModel, wanted: Tensor):
+    """Within it the output layer sees the positions `wanted` [n,S] (bool) alone: logits come out as [1,wanted.sum(),V].
+
+    With a vocabulary of 150,000 the logits are what fills memory; padding should not have any.
+    """
+    hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, args: (args[0][wanted][None], *args[1:]))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def over_shared_prompt(model, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float) -> Tensor:
     """Read each prompt once and its K completions over that cache; gradients flow back through it, exactly. [p*K,L]"""
     p, k, cache = len(prompt_ids), len(ids) // len(prompt_ids), DynamicCache(config=model.config)
-    first = read(model, prompt_ids, prompt_mask, cache, last_only=True)[:, -1]  # [p,V]
+    first = forward(model, prompt_ids, prompt_mask, cache, last_only=True)[:, -1]  # [p,V]
     first = pick_logprobs(first, ids[:, 0].view(p, k), temperature).view(p * k, 1)  # [p*K,1]
     if ids.shape[1] == 1:
         return first
     cache.batch_repeat_interleave(k)
     whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)  # [p*K,T+L-1]
-    return torch.cat([first, next_logprobs(model, ids[:, :-1], whole_mask, cache, ids[:, 1:], mask[:, 1:], temperature)], 1)
+    rest = next_logprobs(model, ids[:, :-1], whole_mask, ids[:, 1:], mask[:, 1:], cache, temperature)  # [p*K,L-1]
+    return torch.cat([first, rest], 1)
 
 
-def over_repeated_prompt(model, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float) -> Tensor:
-    """The plain way, for models whose cache cannot be repeated: every completion reads its own copy of the prompt. [p*K,L]"""
-    k, before = len(ids) // len(prompt_ids), prompt_ids.shape[1] - 1  # the last prompt token predicts the first written one
-    whole = torch.cat([prompt_ids.repeat_interleave(k, 0), ids[:, :-1]], 1)  # [p*K,T+L-1]
-    whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)
-    wanted, scored = pad(ids, (before, 0)), pad(mask, (before, 0))
-    return next_logprobs(model, whole, whole_mask, None, wanted, scored, temperature)[:, before:]
-
-
-def next_logprobs(model, ids, mask, cache, wanted: Tensor, scored: Tensor, temperature: float) -> Tensor:
+def next_logprobs(model, ids, mask, wanted: Tensor, scored: Tensor, cache, temperature: float) -> Tensor:
     """Log-probs of `wanted` [n,S] as the tokens that follow `ids` [n,S]; 0 where not `scored`, and no logits are made there."""
     scored = scored.bool()
     with head_reads_only(model, scored):
-        logits = read(model, ids, mask, cache)[0]  # [m,V], m scored tokens
+        logits = forward(model, ids, mask, cache)[0]  # [m,V], m scored tokens
     found = pick_logprobs(logits, wanted[scored][:, None], temperature)  # [m,1]
     # masked_scatter puts them back at their places, row by row, and passes gradients.
     return torch.zeros(scored.shape, device=ids.device).masked_scatter(scored, found)
@@ -405,9 +366,9 @@ def reference_logprobs(agent: Agent, rollouts: Rollouts, groups: Tensor, tempera
 
 def update(
     agent: Agent, rollouts: Rollouts, advantages: Tensor, *, temperature: float = 1.0, epochs: int = 1, clip: float = 0.2,
-    beta: float = 0.0, average="sequence", max_new_tokens: int | None = None, micro_batch: int = 8, max_grad_norm=1.0,
+    beta: float = 0.0, average="sequence", max_new_tokens: int | None = None, rows: int = 64, max_grad_norm=1.0,
 ) -> dict[str, float]:  # fmt: skip
-    """One GRPO step: `epochs` optimizer steps on these rollouts, `micro_batch` groups in memory at a time.
+    """One GRPO step: `epochs` optimizer steps on these rollouts, groups of about `rows` completions in memory at a time.
 
     Groups without a signal (all advantages 0) add nothing to the gradient and are left out, unless there is a KL term;
     where no group has one, no step is taken.
@@ -427,7 +388,7 @@ def update(
     n_tokens = int(rollouts.mask[chosen].sum()) * epochs
     for _ in range(epochs):
         agent.optimizer.zero_grad(set_to_none=True)
-        for i, groups in enumerate(chosen.split(micro_batch)):
+        for i, groups in enumerate(chosen.split(max(1, rows // rollouts.mask.shape[1]))):
             agent.model.train(agent.checkpointing)  # blocks are recomputed in training mode only; dropout is 0 anyway
             try:
                 with agent.in_use():

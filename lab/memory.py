@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from grpo import Agent
 from lab.evaluate import AT_ONCE
-from lab.judges import INSTRUCTIONS
-from rewards import REWARDS
+from lab.methods import INSTRUCTIONS, hooks_of, voters
 
 PROMPT, GIGA = 256, 2**30  # tokens of a prompt, a guess: an estimate is made before all data are read
 
@@ -28,15 +27,15 @@ class AtATime(NamedTuple):
 
 def at_a_time(o) -> AtATime:
     """What a run of `cohort.py` with the options `o` holds at a time: the most that its method ever samples, or evaluates."""
-    method, chat = REWARDS[o.method], REWARDS[o.method].needs_chat
-    forms, voters = 2 if method.needs_rephrased else 1, method.voters(o.k, o.votes)
+    chat, wide = hooks_of(o.method).needs_chat, voters(o)
+    forms = 2 if hooks_of(o.method).needs_rephrased else 1
     return AtATime(
-        sampled=forms * o.prompts * voters,
+        sampled=forms * o.prompts * wide,
         evaluated=min(AT_ONCE, o.eval_problems * o.eval_k),
         prompt=PROMPT + (INSTRUCTIONS + 2 * o.max_new_tokens) * chat,  # a scorer is shown a solution and an evaluation
         learned=min(o.micro_batch, (3 if chat else forms) * o.prompts) * o.k,  # judges' texts are learned from too
         new=o.max_new_tokens,
-        k="--votes" if voters > o.k else "--k",
+        k="--votes" if wide > o.k else "--k",
     )
 
 

@@ -5,12 +5,16 @@ trained on exactly what it was asked.
 """
 
 import functools
+import inspect
 import math
 
 import torch
 from jinja2 import TemplateError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
 from lab.data import UserError
 
@@ -85,6 +89,54 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> fr
 def context_length(model: PreTrainedModel) -> float:
     """The longest text that the model can read, in tokens."""
     return getattr(model.config.get_text_config(), "max_position_embeddings", None) or math.inf
+
+
+def fits(agent, prompt: str, max_new_tokens: int) -> bool:
+    """Whether a prompt and a completion of so many tokens fit the agent's context."""
+    return len(encode(prompt, agent.tokenizer)) + max_new_tokens <= context_length(agent.model)
+
+
+def check_room(model: PreTrainedModel, prompt: int, most: int) -> None:
+    """Refuse prompts that do not fit the model's context with `most` new tokens: nothing is cut in silence."""
+    if prompt + most > context_length(model):
+        limit = context_length(model)
+        raise UserError(f"a prompt of {prompt} tokens and {most} new ones do not fit the model's context of {limit}: "
+                        "lower --max-new-tokens or leave the long problems out")  # fmt: skip
+
+
+def spoken(tokenizer: PreTrainedTokenizerBase, row: list[int], n: int, silent: frozenset[int], stop: str | None) -> str:
+    """The text of the first `n` tokens of a row, without the end token, and up to `stop` where there is one."""
+    text = tokenizer.decode(row[: n - (row[n - 1] in silent)], skip_special_tokens=True)
+    return text.split(stop, 1)[0] if stop else text
+
+
+# ---------------------------------------------------------------- caches
+
+
+@functools.cache
+def cache_argument(kind: type) -> str:
+    """What this class of model calls its cache: transformers 5.24 renamed the argument, and warns about the old name."""
+    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+
+
+def can_share_prompt(model: PreTrainedModel) -> bool:
+    """Whether a prompt's cache can be repeated for its K completions *with its gradient*: not where it is a recurrent state."""
+    shareable = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
+    return all(type(layer) in shareable for layer in DynamicCache(config=model.config).layers)
+
+
+def with_own_prompt(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    """What a model reads whose cache cannot be shared: every completion [p*K,L] behind its own copy of its prompt [p,T].
+
+    Returns ids, their mask, the tokens that follow each of them, and which of these are scored; all [p*K,T+L-1].
+    """
+    k, before = len(ids) // len(prompt_ids), prompt_ids.shape[1] - 1  # the last prompt token predicts the first written one
+    whole = torch.cat([prompt_ids.repeat_interleave(k, 0), ids[:, :-1]], 1)
+    whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)
+    return whole, whole_mask, pad(ids, (before, 0)), pad(mask, (before, 0))
+
+
+# ---------------------------------------------------------------- prompts
 
 
 def render(tokenizer, turns: list[tuple[str, str]], thinking: bool) -> str:

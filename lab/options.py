@@ -17,6 +17,7 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 from lab import runs
 from lab.data import UserError
+from lab.methods import hooks_of
 from rewards import REWARDS
 
 Whole, Count, Group, Saves = (Annotated[int, least] for least in (0, 1, 2, -1))
@@ -34,6 +35,7 @@ class Sampling:
     system: str | None = None  # system text of every prompt
     stop: str | None = None  # text that ends a completion besides the end token; base models need one, such as $'\n'
     max_new_tokens: Count = 40  # longest completion; one that does not end in time has no answer
+    thinking: bool = False  # private reasoning first, where the chat template knows the switch
     temperature: Above = 1.0  # sampling temperature, also that of every log-prob
     seed: Seed = 0  # decides every draw
     device: str = "auto"  # auto (cuda where there is one, else cpu), cpu, cuda, mps, ...
@@ -103,11 +105,11 @@ RULES: list[Rule] = [
      "--votes: no method here takes a vote; leave it out"),
 ]  # fmt: skip
 METHOD_RULES = [  # of each method; what its data and models must have is checked when they are read
-    (lambda o, m: o.agents < m.min_agents, "needs a peer: give more than {agents} agents"),
-    (lambda o, m: m.needs_rephrased and o.rephrase, "lets every agent read both forms of a question: leave --rephrase out"),
-    (lambda o, m: m.needs_chat and not o.models,
+    (lambda o, m: o.agents < REWARDS[m].min_agents, "needs a peer: give more than {agents} agents"),
+    (lambda o, m: hooks_of(m).needs_rephrased and o.rephrase, "asks every question in both forms: leave --rephrase out"),
+    (lambda o, m: hooks_of(m).needs_chat and not o.models,
      "needs chat models, which judge a solution when asked; the tiny ones know nothing but sums: give --models and --data"),
-    (lambda o, m: m.needs_chat and o.stop, "has judges, whose text --stop ends too, before its score: leave it out"),
+    (lambda o, m: hooks_of(m).needs_chat and o.stop, "has judges, whose text --stop ends too, before its score: leave it out"),
 ]  # fmt: skip
 
 
@@ -131,7 +133,7 @@ def check(o, rules: Sequence[Rule], of_each_method: Sequence[Rule] = ()) -> None
             raise UserError(says.format(**given))
     for name in (o.compare or [o.method]) if of_each_method else ():
         for wrong, says in of_each_method:
-            if wrong(o, REWARDS[name]):
+            if wrong(o, name):
                 raise UserError(f"method {name} {says.format(**given)}")
     if isinstance(o, Training) and not o.resume:
         runs.check_name(o.out, o.name)
@@ -195,7 +197,7 @@ def resumed(folder: str, typed: dict, kind):
     """The options of the run to continue. What would change what is computed is refused by name."""
     saved, known = runs.read_json(Path(folder) / "config.json"), {f.name for f in dataclasses.fields(kind)}
     free = ["save_every", "device", *["drafts_shown"] * ("drafts_shown" in known)]
-    teacher = saved.get("method") in REWARDS and REWARDS[saved["method"]].needs_teacher  # it slows down over the steps
+    teacher = saved.get("method") in REWARDS and hooks_of(saved["method"]).needs_teacher  # it slows down over the steps
     if not runs.is_comparison(saved) and not teacher:  # the runs of a comparison stay comparable
         free.append("steps")
     for name, value in typed.items():

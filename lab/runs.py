@@ -20,6 +20,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,9 +33,10 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as hf_logging
 
 import lora
-from grpo import Agent, fits
+from grpo import Agent
 from lab import peft, tinyworld
 from lab.data import Problem, UserError, train_and_test
+from lab.models import fits
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
 # numbers each time, so that a difference between two is the policy's.
@@ -54,6 +56,11 @@ def generator(*key: int) -> torch.Generator:
 
 
 
+
+
+def generators(seed: int, purpose: int, step: int, n: int) -> list[torch.Generator]:
+    """One generator for each of n agents, in one step."""
+    return [generator(seed, purpose, step, i) for i in range(n)]
 
 
 def check_name(out: str, name: str | None) -> None:
@@ -386,7 +393,9 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
                               disable=not o.steps) as bar:  # fmt: skip
         for step in range(done + 1, o.steps + 1):
             try:
+                began = time.perf_counter()
                 line = work.take(step)
+                line["seconds"] = time.perf_counter() - began
                 if step == o.steps or (o.eval_every and step % o.eval_every == 0):
                     line |= work.measure(step)
             except FloatingPointError as error:

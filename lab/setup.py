@@ -12,7 +12,7 @@ import lora
 from grpo import Agent
 from lab import models, runs, tinyworld
 from lab.data import Problem, UserError, answer_style, need_rephrased
-from lab.judges import INSTRUCTIONS, make_teachers, need_chat, teacher_name
+from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
 from lab.models import end_tokens, tokens_with
 from lab.options import agent_names
 from rewards import REWARDS
@@ -31,50 +31,45 @@ def load(o, device: torch.device) -> list[tuple]:
     return [models.load_model(source, device, o.dtype) for source in o.models]
 
 
-def make_agents(o) -> list[Agent]:
-    """The cohort at its start: models loaded (or warmed up), adapters put on, one optimizer each."""
-    device = models.pick_device(o.device)
-    loaded = load(o, device)
-    style = o.answer or answer_style(o.data)
-    names = agent_names(len(loaded))
-    agents = [
-        Agent(name, model, tokenizer, answer=style, system=o.system, stop=o.stop, rephrase=name in (o.rephrase or ()))
-        for name, (model, tokenizer) in zip(names, loaded, strict=True)
-    ]
-    for model in {id(a.model): a.model for a in agents}.values():
-        sharing = [agent for agent in agents if agent.model is model]
-        if o.lora_rank:
-            names = [agent.name for agent in sharing]
-            if REWARDS[o.method].needs_teacher:
-                names += [teacher_name(name) for name in names]
-            lora.inject(model, o.lora_rank, o.lora_alpha, adapters=names, targets=o.lora_targets, seed=o.seed)
-        if o.checkpointing:
-            lora.checkpointing(model)
-        for agent in sharing:
-            agent.adapter = agent.name if o.lora_rank else None
+def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rates: Sequence[float] | None = None,
+                rephrase: Sequence[str] = ()) -> list[Agent]:  # fmt: skip
+    """Agents A, B, ... of (model, tokenizer) and, if they are to be trained at `rates`, an optimizer each.
+
+    Refuses models whose completions could not end: whatever can be refused is, before anything is written.
+    """
+    agents = []
+    for name, (model, tokenizer), adapter in zip(agent_names(len(loaded)), loaded, adapters, strict=True):
+        agent = Agent(name, model, tokenizer, adapter, answer_style=o.answer or answer_style(o.data), system=o.system,
+                      rephrase=name in rephrase, thinking=o.thinking, stop=o.stop)  # fmt: skip
+        end_tokens(model, tokenizer)
+        if o.stop:
+            tokens_with(tokenizer, o.stop)
+        if rates:
+            fused = agent.device.type in ("cpu", "cuda")
+            agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=rates[len(agents)], weight_decay=0.0, fused=fused)
             agent.checkpointing = o.checkpointing
-            if o.beta and not o.lora_rank:
-                agent.reference = copy.deepcopy(model).requires_grad_(False)
-            fused = device.type in ("cpu", "cuda")
-            lr = o.lrs[agents.index(agent)] if o.lrs else o.lr
-            agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=lr, weight_decay=0.0, fused=fused)
+        agents.append(agent)
+    for model in {id(a.model): a.model for a in agents if a.checkpointing}.values():
+        lora.checkpointing(model)
     return agents
 
 
-def make_cohort(o, methods: Sequence[str] | None = None) -> tuple[list[Agent], list[Agent]]:
-    """The agents and, where the method has them, their teachers. Refuses models that one of `methods` cannot use.
-
-    And those whose completions could not end: whatever can be refused is, before anything is written.
-    """
-    agents = make_agents(o)
+def make_cohort(o) -> list[Agent]:
+    """The agents of cohort.py at their start: models loaded (or warmed up), adapters put on, one optimizer each."""
+    loaded = load(o, models.pick_device(o.device))
+    names = agent_names(len(loaded))
+    if o.lora_rank:
+        for model in {id(model): model for model, _ in loaded}.values():
+            sharing = [name for name, (own, _) in zip(names, loaded, strict=True) if own is model]
+            if hooks_of(o.method).needs_teacher:
+                sharing += [teacher_name(name) for name in sharing]
+            lora.inject(model, o.lora_rank, o.lora_alpha, adapters=sharing, targets=o.lora_targets, seed=o.seed)
+    adapters = names if o.lora_rank else [None] * len(names)
+    agents = make_agents(o, loaded, adapters, o.lrs or [o.lr] * len(names), o.rephrase or ())
     for agent in agents:
-        end_tokens(agent.model, agent.tokenizer)
-        if o.stop:
-            tokens_with(agent.tokenizer, o.stop)
-    for name in methods or [o.method]:
-        if REWARDS[name].needs_chat:
-            need_chat(agents, name)
-    return agents, make_teachers(agents) if REWARDS[o.method].needs_teacher else []
+        if o.beta and not o.lora_rank:
+            agent.reference = copy.deepcopy(agent.model).requires_grad_(False)
+    return agents
 
 
 def read_data(o) -> tuple[list[Problem], list[Problem]]:
@@ -89,7 +84,7 @@ def read_data(o) -> tuple[list[Problem], list[Problem]]:
             raise UserError(
                 f"method {name} needs a reference answer for every problem of {o.data}; corl and ttrl need none"
             )
-        if REWARDS[name].needs_rephrased:
+        if hooks_of(name).needs_rephrased:
             kept = need_rephrased(train, o.data, f"method {name}")
             if len(kept) < len(train):
                 left_out = f"{len(train) - len(kept)} of {len(train)} problems to train on"
@@ -111,9 +106,9 @@ def batches(
     if o.data == "tiny":
         return lambda step: tinyworld.problems(o.topics, o.prompts, seed=(o.seed << 20) + step)
     readers, room = list(agents), o.max_new_tokens
-    if any(REWARDS[name].needs_rephrased for name in methods):
+    if any(hooks_of(name).needs_rephrased for name in methods):
         readers += [dataclasses.replace(agent, rephrase=True) for agent in agents]
-    if any(REWARDS[name].needs_chat for name in methods):  # the longest prompt of a judge holds a solution and an evaluation
+    if any(hooks_of(name).needs_chat for name in methods):  # the longest prompt of a judge holds a solution and an evaluation
         room = 3 * o.max_new_tokens + INSTRUCTIONS
     train = runs.fitting(train, readers, room)
     return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)]
