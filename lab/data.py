@@ -1,9 +1,11 @@
-"""Problems: where they come from, and how a question becomes the prompt that a model reads.
+"""Problems: where they come from, and which of them are held out.
 
-A source is a name ("sums", "gsm8k", "math500", "hub:NAME") or a local .jsonl / .json file with the usual field names.
-Nothing is downloaded unless its name is asked for. How a question becomes a prompt is told in models.py.
+A source is a name of the table SOURCES, "hub:OWNER/NAME", or a local .jsonl / .json file with the usual field names. Behind it,
+"@level=3-5" keeps the records whose field `level` lies between 3 and 5. Nothing is downloaded unless its name is asked for.
+How a question becomes a prompt is told in models.py.
 """
 
+import functools
 import hashlib
 import http.client
 import importlib
@@ -13,13 +15,16 @@ import os
 import random
 import re
 import sys
-import tempfile
 import urllib.request
-from collections.abc import Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from huggingface_hub import hf_hub_url
+
+from lab.answers import NUMBER, extract_answer
 
 
 class UserError(Exception):
@@ -36,73 +41,91 @@ class Problem:
     rephrased: str | None = None
 
 
-SOURCES = "sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file"
-# What may be downloaded: (source, split) -> address and SHA-256. MATH-500 is a test set and has no other part.
+class Source(NamedTuple):
+    """One part of a named data set: where it comes from, how its answers are read, and under which licence it is given."""
+
+    url: str  # of a file, or hub:OWNER/NAME, which the datasets package reads
+    sha256: str | None  # of the file; a hub set is not pinned
+    style: str  # "number" or "boxed", see answers.extract_answer
+    licence: str  # as stated where it is published
+
+
 GSM8K = "https://raw.githubusercontent.com/openai/grade-school-math/master/grade_school_math/data/"
 MATH500 = hf_hub_url("HuggingFaceH4/MATH-500", "test.jsonl", repo_type="dataset")
-MATH500_SHA256 = "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132"
-DOWNLOADS = {
-    ("gsm8k", "train"): (GSM8K + "train.jsonl", "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465"),
-    ("gsm8k", "test"): (GSM8K + "test.jsonl", "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14"),
-    ("math500", "train"): (MATH500, MATH500_SHA256),
-    ("math500", "test"): (MATH500, MATH500_SHA256),
+AIME24 = "https://raw.githubusercontent.com/PRIME-RL/TTRL/main/verl/data/AIME-TTT/test.json"
+AIME25 = hf_hub_url("math-ai/aime25", "test.jsonl", repo_type="dataset", revision="563bb8404243c5f09de6ec262f2db674fe5bce9b")
+SOURCES = {  # name/part; a name with a test part alone is one list, of which `hold_out` makes two
+    "gsm8k/train": (GSM8K + "train.jsonl", "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465", "number", "MIT"),
+    "gsm8k/test": (GSM8K + "test.jsonl", "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14", "number", "MIT"),
+    "math500/test": (MATH500, "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132", "boxed", "MIT"),
+    "aime24/test": (AIME24, "f52c531f6919731115b491d056be701e760e115d4b1cd5b57f48de2251a85d66", "boxed", "MIT"),
+    "aime25/test": (AIME25, "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331", "boxed", "see its page"),
+    "amc23/test": ("hub:math-ai/amc23", None, "boxed", "Apache-2.0"),
+    "minerva/test": ("hub:math-ai/minervamath", None, "boxed", "see its page"),
+    "olympiad/test": ("hub:math-ai/olympiadbench", None, "boxed", "see its page"),
+    # Agon's hard problems. The paper's summary names no bound: 7 is ours. The set has one part, of which a tenth is held out.
+    "deepmath-hard/train": ("hub:zwhe99/DeepMath-103K@difficulty=7-10", None, "boxed", "MIT"),
+    "deepmath-hard/test": ("hub:zwhe99/DeepMath-103K@difficulty=7-10", None, "boxed", "MIT"),
 }
+SOURCES = {key: Source(*row) for key, row in SOURCES.items()}
+NAMES = list(dict.fromkeys(key.partition("/")[0] for key in SOURCES))
+KNOWN = f"sums, products, {', '.join(NAMES)}, hub:NAME, or a .jsonl / .json file"
 
 # Field names met in public data sets; of several in one record the first that is filled counts.
 QUESTION = ("question", "problem", "prompt", "original")
-ANSWER = ("answer", "final_answer", "solution")
+ANSWER = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
 REPHRASED = ("rephrased", "rewritten")
 TOPIC = ("topic", "subject", "level", "source")
+# What JSON makes of a TeX command written with one backslash: of \frac a form feed and "rac", of \theta a tab and "heta".
+SWALLOWED = re.compile(
+    r"[\b\f\ud800-\udfff]|(?<=[${(^_])[\t\r](?=[a-z])|\r(?:ight|(?:ho|m)(?![a-z]))|\n(?:abla|otin|(?:eq|leq|geq)(?![a-z.]))"
+    r"|\t(?:heta|imes|riangle|ilde|herefore|(?:au|anh|ext(?:bf|it|rm)?|frac|binom|o|op)(?![a-z]))|(?<=[ $(])\n[eu](?![A-Za-z])"
+)
+MARK = re.compile(r"(?<!#)####(?!#)[ \t]*(?:\**(?:final )?answer\**:\**)?[ \t]*(.*)", re.I)  # GSM8K's, or a Markdown heading
 
 
 # ---------------------------------------------------------------- One record of a file -> one Problem
 
 
-def field(record: dict, names: tuple[str, ...]) -> tuple[str, str]:
-    """The name and the text of the first filled field among `names`, or ("", ""). ValueError if it holds no text."""
+def field(record: dict, names: tuple[str, ...], needed: bool = True) -> tuple[str, str]:
+    """The name and the text of the first filled field among `names`, or ("", "").
+
+    ValueError if it holds no text, or text that JSON has damaged. What is not `needed` is passed over where it is no text.
+    """
     for name in names:
         value = record.get(name)
+        if name == "final_answer" and isinstance(value, list) and len(value) == 1:
+            value = value[0]  # so in OlympiadBench
         if value is None or value == "":
             continue
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError(f'field "{name}" holds a {type(value).__name__}, not text or a number')
-        text = str(value).strip()
-        if text:
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError:
-                raise ValueError(f'field "{name}" holds half a surrogate pair, which is no Unicode text') from None
-            return name, text
+            if needed:
+                raise ValueError(f'field "{name}" holds a {type(value).__name__}, not text or a number')
+            continue
+        text = str(value)
+        if lost := SWALLOWED.search(text):
+            seen = json.dumps(text[lost.start() : lost.start() + 6])[1:-1]
+            raise ValueError(f'field "{name}" has a control character, or no Unicode text, in {seen}: TeX takes two backslashes')
+        if text.strip():
+            return name, text.strip()
     return "", ""
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What stands in the last non-empty \boxed{...} whose braces balance, or None."""
-    found = None
-    for match in re.finditer(r"\\boxed\s*\{", text):
-        depth, start = 1, match.end()
-        for brace in re.finditer(r"\\[{}]|[{}]", text[start:]):
-            depth += {"{": 1, "}": -1}.get(brace.group(), 0)  # an escaped brace is a character of the answer
-            if depth == 0:
-                found = text[start : start + brace.start()].strip() or found
-                break
-    return found
-
-
 def reference_answer(name: str, text: str) -> str | None:
-    r"""The reference answer in a field: after GSM8K's last `####`, else in the last \boxed{}, else all of the text.
+    r"""The reference answer in a field: a number behind GSM8K's last ####, else the last box, else all of the text.
 
-    A worked `solution` of several words that marks no answer has none: its prose is not an answer.
+    #### is also a Markdown heading. It marks an answer only where a number stands behind it and no box follows, or where its line
+    ends a text that has no box. Prose is no answer: a worked `solution` that marks none has none.
     """
-    if "####" in text:
-        answer = text.rpartition("####")[2].strip()
-        if not answer:
+    boxed, marks = extract_answer(text), list(MARK.finditer(text))
+    if marks and extract_answer(text[marks[-1].end() :]) is None:
+        found, last = marks[-1][1].strip(), not text[marks[-1].end() :].strip()
+        if last and not found:
             raise ValueError(f'field "{name}" has nothing after its ####')
-        return answer
-    boxed = last_boxed(text)
-    if boxed is not None:
-        return boxed
-    return None if name == "solution" and len(text.split()) > 1 else text or None
+        if NUMBER.fullmatch(found.lstrip("$")) or (last and boxed is None):
+            return found
+    prose = (marks or name == "solution") and len(text.split()) > 1
+    return boxed or (None if prose else text or None)
 
 
 def to_problem(record) -> Problem:
@@ -113,10 +136,7 @@ def to_problem(record) -> Problem:
     if not question:
         raise ValueError(f"no question: none of the fields {', '.join(QUESTION)} is filled")
     answer = reference_answer(*field(record, ANSWER))
-    return Problem(question, answer, topic=field(record, TOPIC)[1], rephrased=field(record, REPHRASED)[1] or None)
-
-
-# ---------------------------------------------------------------- Local files
+    return Problem(question, answer, field(record, TOPIC, False)[1], field(record, REPHRASED, False)[1] or None)
 
 
 def parse_json(text: str):
@@ -125,50 +145,61 @@ def parse_json(text: str):
     def refuse(name: str):
         raise ValueError(f"{name} is not JSON")
 
-    return json.loads(text, parse_float=str, parse_constant=refuse)
+    def once(pairs: list[tuple]) -> dict:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a field stands twice in one record")
+        return dict(pairs)
+
+    return json.loads(text, parse_float=str, parse_constant=refuse, object_pairs_hook=once)
 
 
-def read_text(path: Path) -> str:
-    """The text of a file, or a UserError that says why there is none."""
+def to_problems(entries: Iterable[tuple[str, object]], bounds: tuple = ()) -> list[Problem]:
+    """The problems of (place, record or its line of JSON) pairs. The first bad one stops it, named by place and reason.
+
+    bounds (field, low, high): only the records whose field holds a number between the two ("Level 5" counts as 5).
+    """
+    problems = []
+    for place, entry in entries:
+        try:
+            record = parse_json(entry) if isinstance(entry, str) else entry
+            problem = to_problem(record)
+        except (ValueError, RecursionError) as error:
+            reason = f"not JSON: {error.msg}" if isinstance(error, json.JSONDecodeError) else error
+            raise UserError(f"{place}: {reason}") from None
+        number = re.search(r"\d+(?:\.\d+)?", str(record.get(bounds[0]))) if bounds else None
+        if not bounds or (number and bounds[1] <= float(number[0]) <= bounds[2]):
+            problems.append(problem)
+    return problems
+
+
+# ---------------------------------------------------------------- Local files
+
+
+def read_file(path: Path) -> list[tuple[str, object]]:
+    """(place, record or its line) of every entry of a .jsonl or .json file. UserError, in one line, if there are none."""
+    kind = path.suffix.lower()
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is a folder, or no file of text: name one .jsonl or .json file")
     try:
-        if path.is_dir():
-            raise UserError(f"{path} is a folder: name one .jsonl or .json file in it")
-        if not path.exists():
-            raise UserError(f"there is no file {path}: the data can be {SOURCES}")
-        if path.suffix not in (".jsonl", ".json"):
-            raise UserError(f"{path} ends in neither .jsonl (one JSON object a line) nor .json (one list of objects)")
         text = path.read_text(encoding="utf-8-sig")
+        whole = parse_json(text) if kind == ".json" and text.strip() else None
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}: the data can be {KNOWN}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
     if not text.strip():
         raise UserError(f"{path} is empty")
-    return text
-
-
-def read_file(path: Path) -> list[Problem]:
-    """All problems of a .jsonl or .json file. The first bad line stops it, named by file, line and reason."""
-    text, where = read_text(path), "line"
-    # Not splitlines(): that also cuts at U+2028 and others, which JSON allows inside a string.
-    entries = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    if path.suffix == ".json":
-        where = "entry"
-        try:
-            whole = parse_json(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} is not JSON: {error}") from None
-        if not isinstance(whole, list) or not whole:
-            raise UserError(f"{path} is not a list of problems: expected [{{...}}, ...] with at least one entry")
-        entries = list(enumerate(whole, start=1))
-    problems = []
-    for number, entry in entries:
-        try:
-            problems.append(to_problem(parse_json(entry) if where == "line" else entry))
-        except (ValueError, RecursionError) as error:
-            reason = f"not JSON: {error.msg}" if isinstance(error, json.JSONDecodeError) else error
-            raise UserError(f"{path}, {where} {number}: {reason}") from None
-    return problems
+    if kind not in (".jsonl", ".json"):
+        raise UserError(f"{path} ends in neither .jsonl (one JSON object a line) nor .json (one list of objects)")
+    if kind == ".jsonl":  # not splitlines(): that also cuts at U+2028 and others, which JSON allows inside a string
+        return [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not isinstance(whole, list) or not whole:
+        raise UserError(f"{path} is not a list of problems: expected [{{...}}, ...] with at least one entry")
+    return [(f"{path}, entry {n}", record) for n, record in enumerate(whole, start=1)]
 
 
 # ---------------------------------------------------------------- What a source means for its readers
@@ -176,126 +207,127 @@ def read_file(path: Path) -> list[Problem]:
 
 def answer_style(source: str) -> str:
     """How answers to these problems are read unless --answer says otherwise: "number" or "boxed"."""
-    return "number" if source in ("tiny", "sums", "gsm8k") else "boxed"
+    name = source.partition("@")[0]
+    return SOURCES[f"{name}/test"].style if name in NAMES else "number" if name in ("tiny", "sums", "products") else "boxed"
 
 
-def need_rephrased(problems: Sequence[Problem], source: str, who: str) -> list[Problem]:
-    """The problems that have a rephrased form. UserError if none has: `who` (an option, a method) reads it."""
-    found = [problem for problem in problems if problem.rephrased]
-    if not found:
-        raise UserError(f"{who}: {source} holds no rephrased question; python -m lab.rephrase writes them")
-    return found
+def need(what: str, problems: Sequence[Problem], source: str, who: str) -> list[Problem]:
+    """The problems whose field `what` is filled. UserError if none is: `who` (an option, a method) reads it."""
+    if found := [problem for problem in problems if getattr(problem, what)]:
+        return found
+    hint = {"rephrased": "rephrased question; python -m lab.rephrase writes them",
+            "answer": f"reference answer: none of the fields {', '.join(ANSWER)} gives one"}[what]  # fmt: skip
+    raise UserError(f"{who}: {source} holds no {hint}")
+
+
+need_rephrased, need_answers = functools.partial(need, "rephrased"), functools.partial(need, "answer")
 
 
 # ---------------------------------------------------------------- Named sources
 
 
+def drill(a: int, sign: str, b: int, answer: int, otherwise: str) -> Problem:
+    """One problem of arithmetic in two wordings; its topic is itself, so that each has an accuracy of its own."""
+    asked = "Reply with only the number."
+    return Problem(f"What is {a} {sign} {b}? {asked}", str(answer), f"{a}{sign}{b}", f"{otherwise}. {asked}")
+
+
 def sums() -> list[Problem]:
-    """The 64 sums of two digits from 2 to 9, in two wordings: the smallest task for a real pretrained model."""
-    return [
-        Problem(
-            question=f"What is {a} + {b}? Reply with only the number.",
-            answer=str(a + b),
-            topic=f"{a}+{b}",
-            rephrased=f"Add {a} and {b}. Reply with only the number.",
-        )
-        for a in range(2, 10)
-        for b in range(2, 10)
-    ]
+    """The 64 sums of two digits from 2 to 9: the smallest task for a real pretrained model."""
+    return [drill(a, "+", b, a + b, f"Add {a} and {b}") for a in range(2, 10) for b in range(2, 10)]
+
+
+def products(split: str) -> list[Problem]:
+    """Two digits times one: 11 to 99, no multiples of ten, times 3 to 9. 567 in all; a hash of the question holds out 179."""
+    whole = [drill(a, "*", b, a * b, f"Multiply {a} by {b}") for a in range(11, 100) if a % 10 for b in range(3, 10)]
+    return [p for p in whole if (zlib.crc32(p.question.encode()) % 3 == 0) == (split == "test")]
 
 
 def cache_folder() -> Path:
-    """Where downloads and warm starts are kept: $COHORT_CACHE, else the platform's cache folder."""
-    if os.environ.get("COHORT_CACHE"):
-        return Path(os.environ["COHORT_CACHE"]).expanduser()
-    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
-        return Path(os.environ["LOCALAPPDATA"]) / "cohort"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "cohort"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cohort"
+    """Where downloads and warm starts are kept: $COHORT_CACHE, else ~/.cache/cohort."""
+    return Path(os.environ.get("COHORT_CACHE") or "~/.cache/cohort").expanduser()
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all: under a temporary name first, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        temporary.write_bytes(content)
         os.replace(temporary, path)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def download(url: str, sha256: str, path: Path) -> Path:
-    """`path`, holding the content of `url`. A copy with the right SHA-256 is used; a wrong download is never kept."""
-    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
+def place(key: str) -> Path:
+    """Where the part `key` of SOURCES is kept once it is there."""
+    return cache_folder() / key.partition("/")[0] / (key.partition("/")[2] + (Path(SOURCES[key].url).suffix or ".jsonl"))
+
+
+def fetch(key: str) -> Path:
+    """The file of the part `key` of SOURCES, downloaded unless a whole one is there. A wrong download is never kept."""
+    (url, sha256, *_), path = SOURCES[key], place(key)
+    if path.is_file() and sha256 in (None, hashlib.sha256(path.read_bytes()).hexdigest()):
         return path
     try:
-        with urllib.request.urlopen(url, timeout=30) as response:
-            print(f"downloading {url}", file=sys.stderr)
-            content = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        raise UserError(f"cannot download {url} ({reason}): get it elsewhere and put it at {path}") from None
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
-        raise UserError(f"{url} is not the expected file (SHA-256 {found[:12]}..., not {sha256[:12]}...): not kept")
-    try:
+        if sha256 is None:
+            name, part = key.split("/")
+            problems = load_problems(url, part if f"{name}/train" in SOURCES else None)
+            content = "\n".join(json.dumps(asdict(problem)) for problem in problems).encode()
+        else:
+            with urllib.request.urlopen(url, timeout=30) as response:
+                print(f"downloading {url}", file=sys.stderr)
+                content = response.read()
+        if sha256 not in (None, found := hashlib.sha256(content).hexdigest()):
+            raise UserError(f"{url} is not the expected file (SHA-256 {found[:12]}..., not {sha256[:12]}...): not kept")
         write_whole(path, content)
-    except OSError as error:
-        raise UserError(f"cannot write {path} ({error.strerror}): set COHORT_CACHE to a folder of yours") from None
+    except (OSError, http.client.HTTPException) as error:
+        why = f"{getattr(error, 'reason', None) or error}"
+        raise UserError(f"cannot download {url} to {path} ({why}): put it there by hand, or set COHORT_CACHE") from None
     return path
 
 
-def hub(name: str, split: str) -> list[Problem]:
+def hub(name: str, split: str | None, bounds: tuple) -> list[Problem]:
     """One part of any hub data set, by OWNER/NAME or OWNER/NAME:CONFIG.
 
-    A set that has no train and test part is divided here, one tenth for the test, always the same one.
+    A set that has no train and test part is divided here, one tenth for the test, always the same one; None is all of it.
     """
-    try:
-        datasets = importlib.import_module("datasets")
-    except ImportError:
-        raise UserError(f"hub:{name} needs the datasets package: pip install datasets") from None
     repository, _, config = name.partition(":")
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # not six lines about retries before our one
     try:
-        splits = datasets.load_dataset(repository, config or None)
+        parts = importlib.import_module("datasets").load_dataset(repository, config or None)
+    except ImportError as error:
+        raise UserError(f"hub:{name} needs the datasets package: pip install datasets ({error})") from None
     except Exception as error:  # the package raises errors of half a dozen libraries
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"cannot load the hub data set {name}: {reason}") from None
-    whole = {"train", "test"} <= set(splits)
-    chosen = split if whole else "train" if "train" in splits else next(iter(splits))
-    problems = []
-    for number, row in enumerate(splits[chosen], start=1):
-        try:
-            problems.append(to_problem(row))
-        except ValueError as error:
-            raise UserError(f"hub:{name}, row {number} of {chosen}: {error}") from None
-    return problems if whole else hold_out(problems, 0.1)[split == "test"]
+    whole = {"train", "test"} <= set(parts)
+    chosen = split if whole and split else "train" if "train" in parts else next(iter(parts))
+    rows = ((f"hub:{name}, row {n} of {chosen}", row) for n, row in enumerate(parts[chosen], start=1))
+    problems = to_problems(rows, bounds)
+    return problems if whole or split is None else hold_out(problems, 0.1)[split == "test"]
 
 
-def load_problems(source: str | Path, split: str = "train", limit: int | None = None) -> list[Problem]:
+def load_problems(source: str | Path, split: str | None = "train", limit: int | None = None) -> list[Problem]:
     """The first `limit` problems of a source (see SOURCES), in their own order.
 
-    `split` ("train" or "test") matters for gsm8k and hub sets. The sums are the same list for both (every sum is
-    practised and tested); math500 and files are one list for both too, of which `hold_out` makes two.
+    `split` ("train" or "test") matters for products, hub sets, and what has both parts in SOURCES. The sums are the same list for
+    both (every sum is practised and tested); test sets and files are one list for both too, of which `hold_out` makes two.
     Raises UserError, in one line, for everything that a user can mend.
     """
-    if split not in ("train", "test"):
+    if split not in ("train", "test", None):
         raise ValueError(f"split is train or test, not {split!r}")
     if limit is not None and limit < 1:
         raise UserError(f"the number of problems must be at least 1, not {limit}")
-    source = str(source)
-    if source == "sums":
-        problems = sums()
-    elif (source, split) in DOWNLOADS:
-        url, sha256 = DOWNLOADS[source, split]
-        problems = read_file(download(url, sha256, cache_folder() / source / url.rpartition("/")[2]))
-    elif source.startswith("hub:"):
-        problems = hub(source.removeprefix("hub:"), split)
+    asked = re.fullmatch(r"(.+?)(?:@(\w+)=([\d.]+)-([\d.]+))?", str(source), re.S)
+    name, bounds = asked[1], (asked[2], float(asked[3]), float(asked[4])) if asked[2] else ()
+    key = f"{name}/{split if f'{name}/{split}' in SOURCES else 'test'}"
+    if name in ("sums", "products"):
+        problems = sums() if name == "sums" else products(split)
+    elif name.startswith("hub:"):
+        problems = hub(name.removeprefix("hub:"), split, bounds)
     else:
-        problems = read_file(Path(source).expanduser())
+        problems = to_problems(read_file(fetch(key) if key in SOURCES else Path(name).expanduser()), bounds)
     if not problems:
         raise UserError(f"{source} holds no problem")
     return problems[:limit]
@@ -325,14 +357,14 @@ def hold_out(problems: list[Problem], size: float, seed: int = 0) -> tuple[list[
 def train_and_test(source: str, most: int) -> tuple[list[Problem], list[Problem]]:
     """(to train on, held out); at most `most` are held out, and of a file at most a fifth: the same ones for every seed.
 
-    The sums are all there is, so they are trained on and evaluated on: the paper's test-time setting.
+    The sums are all there is: they are trained and measured on the same 64. About a third of the products is held out, and `most`
+    are taken evenly from these.
     """
-    if source == "gsm8k" or source.startswith("hub:"):
+    name = source.partition("@")[0]
+    if name == "products":
+        test = products("test")
+        return products("train"), [test[i * len(test) // most] for i in range(most)] if most < len(test) else test
+    if f"{name}/train" in SOURCES or name.startswith("hub:"):
         return load_problems(source, "train"), load_problems(source, "test", most)
     problems = load_problems(source)
-    if source == "sums":
-        return problems, problems
-    return hold_out(problems, min(most, max(1, len(problems) // 5)))
-
-
-# ---------------------------------------------------------------- From a question to a prompt
+    return (problems, problems) if name == "sums" else hold_out(problems, min(most, max(1, len(problems) // 5)))

@@ -1,24 +1,20 @@
 """How different the agents of a cohort are before any training: the four cells of each pair (the paper's Tables 5 to 7).
 
-    python evaluate.py tiny                                     # the tiny world's agents
-    python evaluate.py SMOLLM2 GEMMA --data sums --k 8          # any causal language models, hub names or folders
-    python evaluate.py SMOLLM2 SMOLLM2 --data sums --rephrase B # one model, which reads two forms of the question
+    python -m lab.diversity tiny                                     # the tiny world's agents
+    python -m lab.diversity SMOLLM2 GEMMA --data sums --k 8          # any causal language models, hub names or folders
+    python -m lab.diversity SMOLLM2 SMOLLM2 --data sums --rephrase B # one model, which reads two forms of the question
 
 Co-RL needs a peer that is right where one is wrong. Every question falls into one of four cells: both agents right, only
-the first, only the second, neither. From these come kappa (low: errors hardly coincide), Q, rho, disagreement, double
-fault, rescue, and omega (where neither is right: how often both make the same mistake). All are explained in evaluate.py.
+the first, only the second, neither. From these come kappa (high: they are right and wrong on the same questions), Q, rho,
+disagreement, double fault and rescue (where one is wrong, how often the other is right). Omega is another thing: the chance
+that two wrong answers to one question are the same. Agents can fail on the same questions (kappa high) and still never make
+the same mistake (omega 0). All are explained in evaluate.py.
 
 Two readings, of K samples of each question:
   single answers    sample j of one agent beside sample j of the other. The paper counts one answer of a model to a
                     problem (as far as its summary tells); this is the mean of K such counts, and the same for --k 1.
   majority answers  the agents' majority answers, one a question: the labels that Co-RL exchanges. A tie is not right.
 Even one model's own two samples differ, so a pair's kappa is to be read beside the kappa of each agent with itself.
-
-The ring: agent n is graded by agent n-1. On any ring each agent grades once and is graded once, so the labels are as
-often right in every order; what the order decides is who stands beside whom. Suggested is the order with the least mean
-P(neither right) over its edges, in majority answers: there no one can put the other right. As every agent has two edges,
-the sum of (b + c + 2d) is the same for all orders, so this order has the most disagreement, too. It needs four agents:
-of two or three, each stands beside every other anyway. The measure is ours; the paper does not say how to order a ring.
 """
 
 import itertools
@@ -26,209 +22,148 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from grpo import Agent
-from lab import models, report, runs, tinyworld
-from lab.data import Problem, UserError, answer_style, load_problems, need_rephrased
-from lab.evaluate import Pair, Report, count_cells, evaluate, measures, pairs
+from lab import models, runs, style, tinyworld
+from lab.answers import same_answer
+from lab.data import Problem, answer_style, load_problems, need_answers, need_rephrased
+from lab.evaluate import Groups, Report, count_cells, evaluate, measures, omega
 from lab.options import Count, Sampling, agent_names, check, parse
+from lab.report import align
 from rewards import majority
-
-MOST_IN_A_RING = 8  # (N-1)! orders are all tried
 
 # ---------------------------------------------------------------- measuring
 
 
-def ring_orders(neither: np.ndarray) -> list[tuple[float, tuple[int, ...]]]:
-    """(mean of `neither` over the edges, order) of each of the (N-1)! directed rings that begin at agent 0, least first.
+class Pair(NamedTuple):
+    """Two agents on the same questions."""
 
-    neither: [N,N], P(neither right) of each two agents. It is symmetric, so an order and its reverse have one value.
-    """
-    n = len(neither)
-    orders = [(0, *rest) for rest in itertools.permutations(range(1, n))]
-    costs = [sum(neither[order[i - 1], order[i]] for i in range(n)) / n for order in orders]
-    return sorted((round(float(cost), 12), order) for cost, order in zip(costs, orders, strict=True))
+    a: str
+    b: str
+    shares: np.ndarray  # [4], of the questions: both right, only the first, only the second, neither
+    found: dict[str, float]  # evaluate.measures
+    error: float  # standard error of kappa, by leaving out one problem at a time (jackknife)
+    omega: float | None  # evaluate.omega
 
 
-def kappa_error(first: Report, second: Report) -> float:
-    """Standard error of the single answers' kappa, by leaving out one problem at a time (jackknife)."""
-    cells = np.array([count_cells(a, b) for a, b in zip(first.right, second.right, strict=True)])  # [P,4]
-    left = np.array([measures(*row).kappa for row in (cells.sum(0) - cells).tolist()])  # [P]
-    return float(np.sqrt((len(left) - 1) * left.var()))
+def pairs(answers: dict[str, Groups], truths: Sequence[str]) -> list[Pair]:
+    """Every two agents, the least kappa (the most complementary pair) first. Each agent's answers are [P][K]."""
+    right = {name: [[same_answer(x, truth) for x in group] for group, truth in zip(given, truths, strict=True)]
+             for name, given in answers.items()}  # fmt: skip
+    table = []
+    for a, b in itertools.combinations(answers, 2):
+        cells = np.array([count_cells(x, y) for x, y in zip(right[a], right[b], strict=True)])  # [P,4]
+        whole = cells.sum(0)  # [4]
+        left = np.array([measures(*row)["kappa"] for row in (whole - cells).tolist()])  # [P]
+        error = float(np.sqrt((len(left) - 1) * left.var()))
+        table.append(Pair(a, b, whole / whole.sum(), measures(*whole.tolist()), error, omega(answers[a], answers[b], truths)))
+    return sorted(table, key=lambda pair: pair.found["kappa"])
 
 
 def two_readings(reports: dict[str, Report], truths: Sequence[str]) -> tuple[list[Pair], list[Pair]]:
     """All pairs by single answers and by majority answers, each sorted by kappa."""
-    k = next(iter(reports.values())).k
-    single = {name: list(itertools.chain.from_iterable(found.answers)) for name, found in reports.items()}
-    voted = {name: [majority(group) for group in found.answers] for name, found in reports.items()}
-    return pairs(single, [truth for truth in truths for _ in range(k)]), pairs(voted, truths)
+    single = {name: found.answers for name, found in reports.items()}
+    return pairs(single, truths), pairs({name: [[majority(g)] for g in given] for name, given in single.items()}, truths)
+
+
+def kappa_with_itself(found: Report) -> float | None:
+    """Kappa of an agent's sample j with its sample j+1: what sampling alone leaves of the overlap. None for one sample."""
+    cells = np.sum([count_cells(group, [*group[1:], group[0]]) for group in found.right], axis=0)  # [4]
+    return measures(*cells.tolist())["kappa"] if found.k > 1 else None
 
 
 # ---------------------------------------------------------------- text
 
 
+def digits(value: float | None) -> str:
+    """Two digits, or a stroke where there is no value."""
+    return "-" if value is None else f"{value:.2f}"
+
+
 def agent_table(reports: dict[str, Report], sources: Sequence[str]) -> str:
     """pass@1 with its interval and maj@k of each agent, by topic where there are a few."""
-    k = next(iter(reports.values())).k
-    lines = [f"{'agent':<7}pass@1  95 % interval   {f'maj@{k}':>6}  length  cut off  kappa with itself  model"]
-    for (name, r), source in zip(reports.items(), sources, strict=True):
-        own = kappa_with_itself(r)
-        lines.append(
-            f"{name:<7}{r.pass1:6.3f}  ({r.interval[0]:.3f}, {r.interval[1]:.3f})  {r.majk:6.3f}  {r.length:6.1f}  "
-            f"{r.truncated:7.2f}  {'-' if own is None else f'{own:.2f}':>17}  {source}"
-        )
-    topics = next(iter(reports.values())).by_topic
-    if 2 <= len(topics) <= 12:
-        lines += ["", f"{'pass@1 by topic':<17}" + "".join(f"{name:>7}" for name in reports)]
-        lines += [f"{t[:16]:<17}" + "".join(f"{r.by_topic[t]:7.2f}" for r in reports.values()) for t in topics]
-    return "\n".join(lines)
+    k, topics = next(iter(reports.values())).k, next(iter(reports.values())).by_topic
+    rows = [("agent", "pass@1", "95% interval", f"maj@{k}", "length", "cut off", "kappa with itself", "model")]
+    rows += [(name, f"{r.pass1:.3f}", "({:.3f}, {:.3f})".format(*r.interval), f"{r.majk:.3f}", f"{r.length:.1f}",
+              f"{r.truncated:.2f}", digits(kappa_with_itself(r)), source)
+             for (name, r), source in zip(reports.items(), sources, strict=True)]  # fmt: skip
+    by_topic = [("pass@1 by topic", *reports), *((t, *(digits(r.by_topic[t]) for r in reports.values())) for t in topics)]
+    return align(rows) + (f"\n\n{align(by_topic)}" if 2 <= len(topics) <= 12 else "")
 
 
-def pair_table(table: Sequence[Pair], errors: dict[tuple[str, str], float] | None = None) -> str:
-    """The cells, as shares, and the measures of every pair, in the order given; `errors`: kappa's standard errors."""
-    head = f"{'pair':<9}  both  only 1st  only 2nd  neither   kappa{' +- se' if errors else '':<7}"
-    lines = [head + "     Q    rho  disagree  double fault  rescue  omega"]
+def pair_table(table: Sequence[Pair]) -> str:
+    """The cells, as shares, and the measures of every pair, in the order given; kappa with its standard error."""
+    rows = [("pair", "both", "only 1st", "only 2nd", "neither", *(name.replace("_", " ") for name in table[0].found), "omega")]
     for pair in table:
-        o, se = pair.overlap, f" +- {errors[pair.a, pair.b]:.2f}" if errors else ""
-        n = o.both + o.only_a + o.only_b + o.neither
-        lines.append(
-            f"{pair.a + ' ' + pair.b:<9}{o.both / n:6.3f}  {o.only_a / n:8.3f}  {o.only_b / n:8.3f}  {o.neither / n:7.3f}  "
-            f"{o.kappa:6.2f}{se:<7}{o.Q:6.2f} {o.rho:6.2f}  {o.disagreement:8.3f}  {o.double_fault:12.3f}  "
-            f"{o.rescue:6.2f}  {pair.omega:5.2f}"
-        )
-    if any(0 in margins(pair.overlap) for pair in table):
-        lines.append("(an agent that is always right, or always wrong, tells nothing of the other: kappa, Q, rho are 0)")
-    return "\n".join(lines)
-
-
-def margins(o) -> tuple[int, int, int, int]:
-    """How often the first is right and wrong, and the second."""
-    return o.both + o.only_a, o.only_b + o.neither, o.both + o.only_b, o.only_a + o.neither
-
-
-def ring_text(voted: Sequence[Pair], names: Sequence[str]) -> str:
-    """The suggested order beside the worst one, or why there is nothing to choose."""
-    if len(names) < 4:
-        return "ring: with fewer than four agents every order has the same neighbours"
-    if len(names) > MOST_IN_A_RING:
-        return f"ring: with more than {MOST_IN_A_RING} agents the orders are too many to try them all"
-    orders = ring_orders(square(voted, names, lambda pair: pair.overlap.double_fault))
-    (least, best), (most, worst) = orders[0], orders[-1]
-    models = " ".join(names[i] for i in best)
-    return (
-        f"ring: give the models in the order {models} (each grades the next, the last the first; the reverse is as good):\n"
-        f"mean P(neither majority right) over its edges is {least:.3f}, the least of all orders; the worst, "
-        f"{' '.join(names[i] for i in worst)}, has {most:.3f}"
-    )
+        kappa, *others = map(digits, pair.found.values())
+        cells = (f"{share:.3f}" for share in pair.shares)
+        rows.append((f"{pair.a} {pair.b}", *cells, f"{kappa} ± {pair.error:.2f}", *others, digits(pair.omega)))
+    told = ["(an agent that is always right, or always wrong, tells nothing of the other: kappa, Q, rho are 0)"]
+    one_sided = any(0 in (s[0] + s[1], s[2] + s[3], s[0] + s[2], s[1] + s[3]) for s in (pair.shares for pair in table))
+    return "\n".join([align(rows), *told * one_sided])
 
 
 # ---------------------------------------------------------------- the figure
 
-CELLS = ("only the first is right", "both", "only the second", "neither")  # in this order each agent's part of a bar is one piece
-CELL_COLOURS = (report.COLOURS[5], report.COLOURS[2], report.COLOURS[4], "#bbbbbb")
+CELLS = {"only the first is right": style.SKY, "both": style.GREEN, "only the second": style.AMBER, "neither": "#bbbbbb"}
+HEADS = ("kappa:{}\nright and wrong\non the same\nquestions", "rescue:\none is wrong,\nthe other is\nright",
+         "omega:{}\ntwo wrong\nanswers are\nthe same")  # fmt: skip
 
 
-def kappa_with_itself(found: Report) -> float | None:
-    """Kappa of an agent's sample j with its sample j+1: what sampling alone leaves of the overlap. None for one sample."""
-    if found.k == 1:
-        return None
-    turned = [[*group[1:], group[0]] for group in found.right]
-    cells = [count_cells(a, b) for a, b in zip(found.right, turned, strict=True)]
-    return measures(*(sum(column) for column in zip(*cells, strict=True))).kappa
+def draw(reports: dict[str, Report], single: Sequence[Pair], voted: Sequence[Pair], what: str) -> Figure:
+    """overlap.png: the four cells of each pair and reading, a bar each; beside it its kappa, rescue and omega."""
+    rows = [(q, reading) for p in single for reading, table in (("single", single), ("majority", voted))
+            for q in table if (q.a, q.b) == (p.a, p.b)]  # fmt: skip
+    figure = Figure(figsize=(10, 2.6 + 0.42 * len(rows)), layout="constrained")
+    cells, numbers = figure.subplots(1, 2, sharey=True, width_ratios=(5, 4))
+    for y, (pair, _) in enumerate(rows):
+        draw_bar(cells, pair, y)
+    cells.set_yticks(range(len(rows)), [f"{p.a}, {p.b}: {reading}" for p, reading in rows])
+    cells.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5), xlabel="share of the questions", title="Who is right")
+    bars = [cells.bar(0, 0, color=colour, label=label) for label, colour in CELLS.items()]
+    mark = cells.plot([], [], "|", color=style.BLACK, ms=12, mew=2, label='where "neither" would begin by chance')
+    figure.legend(handles=[*bars, *mark], loc="outside lower center", ncols=5, columnspacing=0.9, handlelength=1.2, fontsize=10)
+    draw_numbers(numbers, [pair for pair, _ in rows], coloured=len(reports) > 2)
+    if voted:
+        own = ", ".join(f"{name} {digits(kappa_with_itself(r))}" for name, r in reports.items())
+        numbers.set_xlabel(f"kappa of an agent with itself:\n{own}", fontsize=10)
+    p = single[0]
+    same = "" if p.omega is None else f"; two wrong answers are the same in {p.omega:.0%} of cases"
+    figure.suptitle(f"{p.a} and {p.b}: where one is wrong, the other is right in {p.found['rescue']:.0%} of cases{same}\n{what}",
+                    fontsize=11)  # fmt: skip
+    return figure
 
 
-def square(table: Sequence[Pair], names: Sequence[str], value) -> np.ndarray:
-    """[N,N]: value(pair) at both places of every two agents, NaN on the diagonal."""
-    matrix = np.full((len(names), len(names)), np.nan)
-    for pair in table:
-        i, j = names.index(pair.a), names.index(pair.b)
-        matrix[i, j] = matrix[j, i] = value(pair)
-    return matrix
+def draw_bar(axis, pair: Pair, y: float) -> None:
+    """One pair's cells side by side, so that each agent's part is one piece; a mark where independent errors would end it."""
+    both, only_a, only_b, neither = pair.shares
+    start = 0.0
+    for share, colour in zip((only_a, both, only_b, neither), CELLS.values(), strict=True):
+        axis.barh(y, share, 0.7, start, color=colour, edgecolor="white", lw=0.8)
+        if share >= 0.07:
+            axis.text(start + share / 2, y, f"{share:.2f}", ha="center", va="center", fontsize=10,
+                      bbox={"fc": colour, "ec": "none", "pad": 1})  # fmt: skip
+        start += share
+    axis.vlines(1 - (only_b + neither) * (only_a + neither), y - 0.35, y + 0.35, color=style.BLACK, lw=2)
 
 
-
-def draw(reports: dict[str, Report], single: Sequence[Pair], voted: Sequence[Pair], title: str, path: Path) -> None:
-    """overlap.png: accuracy of each agent, the four cells of each pair, the matrix of kappa."""
-    n = len(reports)
-    height = max(3.6, 1.8 + len(single) * (0.6 if n <= 4 else 0.45))  # inches
-    wide = max(2.4, min(3.6, height - 1.8))  # the matrix is square
-    figure, (accuracy, cells, kappa) = plt.subplots(
-        1, 3, figsize=(3.6 + 6.5 + wide, height), layout="constrained", width_ratios=(min(3.0, 1.5 + 0.3 * n), 6.5, wide)
-    )
-    draw_accuracy(accuracy, reports)
-    k = next(iter(reports.values())).k
-    draw_cells(cells, single, voted if k > 1 else [])
-    draw_kappa(kappa, reports, single, voted if k > 1 else single, k)
-    figure.suptitle(title, fontsize=11)
-    figure.legend(*cells.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
-    report.save(figure, path)
-
-
-def draw_accuracy(axis, reports: dict[str, Report]) -> None:
-    """pass@1 with its interval, and maj@k, of each agent."""
-    names, found = list(reports), list(reports.values())
-    middle = np.array([r.pass1 for r in found])
-    reach = np.abs(np.array([r.interval for r in found]).T - middle)  # [2,N]
-    axis.bar(names, middle, color="#9db8cc", width=0.6)
-    axis.errorbar(names, middle, reach, fmt="none", ecolor="black", capsize=4, lw=1)
-    axis.plot(names, [r.majk for r in found], "D", color=report.COLOURS[1], ms=6, clip_on=False)
-    axis.set_ylim(0, 1.02), axis.set_title("How often right", fontsize=10)
-    axis.set_xlabel(f"bar: pass@1, 95 % interval\ndiamond: maj@{found[0].k}", fontsize=8)
-    axis.set_axisbelow(True), axis.grid(axis="y", alpha=0.3)
-
-
-def draw_cells(axis, single: Sequence[Pair], voted: Sequence[Pair]) -> None:
-    """A bar for each pair, and a thin one below it for the majority answers; a mark where independence would end it."""
-    below = {(pair.a, pair.b): pair for pair in voted}
-    for row, pair in enumerate(single):
-        draw_bar(axis, pair, row, 0.42)
-        if below:
-            draw_bar(axis, below[pair.a, pair.b], row + 0.34, 0.2)
-    axis.set_yticks(range(len(single)), [f"{p.a} and {p.b}" for p in single])
-    axis.set_xlim(0, 1), axis.set_ylim(len(single) - 0.3, -0.4)
-    axis.set_xlabel("share of the questions" + (" (thick bar: single answers, thin: majority answers)" if voted else ""))
-    for label, colour in zip(CELLS, CELL_COLOURS, strict=True):
-        axis.bar(0, 0, color=colour, label=label)
-    axis.plot([], [], "|", color="black", ms=12, mew=2, label="where neither would begin if errors were independent")
-    axis.set_title("The four cells of each pair, least kappa first", fontsize=10)
-
-
-def draw_bar(axis, pair: Pair, y: float, thickness: float) -> None:
-    """One pair's cells side by side, with their shares where there is room."""
-    o = pair.overlap
-    counts = np.array([o.only_a, o.both, o.only_b, o.neither])
-    shares = counts / counts.sum()
-    starts = np.concatenate([[0], np.cumsum(shares)[:-1]])
-    axis.barh([y] * 4, shares, thickness, starts, color=CELL_COLOURS, edgecolor="white", lw=0.8)
-    for share, start in zip(shares, starts, strict=True):
-        if share >= 0.04 and thickness > 0.3:
-            axis.text(start + share / 2, y, f"{share:.2f}", ha="center", va="center", fontsize=9)
-    wrong_a, wrong_b = shares[2] + shares[3], shares[0] + shares[3]
-    axis.vlines(1 - wrong_a * wrong_b, y - thickness / 2, y + thickness / 2, color="black", lw=2)
-
-
-def draw_kappa(axis, reports: dict[str, Report], single: Sequence[Pair], voted: Sequence[Pair], k: int) -> None:
-    """Below the diagonal single answers, above it majority answers, on it each agent with another sample of itself."""
-    names = list(reports)
-    lower, upper = (square(table, names, lambda pair: pair.overlap.kappa) for table in (single, voted))
-    matrix = np.where(np.tri(len(names), k=-1, dtype=bool), lower, upper)  # [N,N]
-    for i, found in enumerate(reports.values()):
-        own = kappa_with_itself(found)
-        matrix[i, i] = np.nan if own is None else own
-    axis.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1)
-    for (i, j), value in np.ndenumerate(matrix):
-        text, dark = "" if np.isnan(value) else f"{value:.2f}", abs(value) > 0.6
-        axis.text(j, i, text, ha="center", va="center", fontsize=10, color="white" if dark else "black")
-    axis.set_xticks(range(len(names)), names), axis.set_yticks(range(len(names)), names)
-    axis.tick_params(length=0)
-    axis.set_title("kappa: red = errors coincide", fontsize=10)
-    where = "below: single, above: majority answers\ndiagonal: two samples of one agent" if k > 1 else "single answers"
-    axis.set_xlabel(where, fontsize=8)
+def draw_numbers(axis, table: Sequence[Pair], coloured: bool) -> None:
+    """kappa, rescue and omega of each row; the colours of kappa and omega find a pair among many."""
+    shades = np.array([[p.found["kappa"], np.nan, np.nan if p.omega is None else p.omega] for p in table])  # [rows,3]
+    if coloured:
+        axis.imshow(shades, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
+    for y, p in enumerate(table):
+        for x, text in enumerate((f"{digits(p.found['kappa'])} ± {p.error:.2f}", digits(p.found["rescue"]), digits(p.omega))):
+            ink = "white" if coloured and abs(shades[y, x]) > 0.6 else "black"
+            axis.text(x, y, text, ha="center", va="center", color=ink)
+    axis.set_xticks(range(3), [head.format(" red =" if coloured else "") for head in HEADS], fontsize=10)
+    axis.set_xlim(-0.5, 2.5)
+    axis.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False, labelleft=False)
+    axis.spines[:].set_visible(False)
 
 
 # ---------------------------------------------------------------- the command
@@ -236,15 +171,15 @@ def draw_kappa(axis, reports: dict[str, Report], single: Sequence[Pair], voted: 
 
 @dataclass(kw_only=True)
 class Options(Sampling):
-    """All there is to set in evaluate.py."""
+    """All there is to set."""
 
     models: list[str]  # hub names or folders of causal language models, at least two; or tiny, the tiny world
-    data: str | None = None  # problems with answers: tiny, sums, gsm8k (its test part), math500, hub:NAME, .jsonl or .json file
+    data: str | None = None  # problems with answers: tiny, or a source of lab/data.py (its test part): sums, gsm8k, a file, ...
     limit: Count | None = None  # only the first problems (tiny: so many in all, evenly over its topics; default 120)
     agents: Count = 2  # tiny world: how many agents
     cohort: Literal[tuple(tinyworld.KINDS)] = "complementary"  # tiny world: kind of a cohort of two
     k: Count = 8  # samples of each problem
-    max_new_tokens: Count | None = None  # longest completion (default: 40; 512 for others than tiny and sums)
+    max_new_tokens: Count | None = None  # longest completion (default: 40; 512 for others than tiny, sums and products)
     rephrase: list[str] | None = None  # the agents (A B ...) that read the rephrased question
     out: str = "overlap.png"  # the figure
 
@@ -252,8 +187,8 @@ class Options(Sampling):
         self.tiny = self.models == ["tiny"]
         self.data = self.data or ("tiny" if self.tiny else None)
         self.names = agent_names(self.agents if self.tiny else len(self.models))
-        self.max_new_tokens = self.max_new_tokens or (40 if self.data in ("tiny", "sums") else 512)
-        self.answer, self.rephrase = self.answer or answer_style(self.data), self.rephrase or []
+        self.max_new_tokens = self.max_new_tokens or (40 if self.data in ("tiny", "sums", "products") else 512)
+        self.answer, self.rephrase = self.answer or answer_style(self.data or ""), self.rephrase or []
 
 
 RULES = [
@@ -272,9 +207,7 @@ def read_problems(o: Options) -> list[Problem]:
     if o.data == "tiny":
         found = tinyworld.probes(n=max(1, (o.limit or 120) // len(tinyworld.TOPICS)))
     else:
-        found = [p for p in load_problems(o.data, "test", o.limit) if p.answer is not None]
-    if not found:
-        raise UserError(f"no problem of {o.data} has a reference answer, so nothing can be graded")
+        found = need_answers(load_problems(o.data, "test", o.limit), o.data, "measuring")
     if o.rephrase:
         need_rephrased(found, o.data, "--rephrase")
     return found
@@ -298,8 +231,7 @@ def make_agents(o: Options) -> list[Agent]:
 
 def measure(o: Options) -> int:
     """Sample, print the tables, draw the figure. Returns the exit code."""
-    problems = read_problems(o)
-    agents = make_agents(o)
+    problems, agents = read_problems(o), make_agents(o)
     problems = runs.fitting(problems, agents, o.max_new_tokens)
     reports = {
         a.name: evaluate(a, problems, o.k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n))
@@ -307,17 +239,15 @@ def measure(o: Options) -> int:
     }
     sources = [m + (", rephrased" if name in o.rephrase else "") for m, name in zip(o.models, o.names, strict=True)]
     single, voted = two_readings(reports, [p.answer for p in problems])
-    errors = {(p.a, p.b): kappa_error(reports[p.a], reports[p.b]) for p in single}
     what = f"{len(problems)} problems of {Path(o.data).name}, {o.k} samples of each at temperature {o.temperature:g}"
-    print(f"{what}\n")
-    print(agent_table(reports, sources))
-    print(f"\nsingle answers, {len(problems) * o.k} of each agent\n{pair_table(single, errors)}")
+    print(f"{what}\n\n{agent_table(reports, sources)}")
+    print(f"\nsingle answers, {len(problems) * o.k} of each agent\n{pair_table(single)}")
     if o.k > 1:
         print(f"\nmajority answers, {len(problems)} of each agent\n{pair_table(voted)}")
-    print(f"\n{ring_text(voted, o.names)}")
     who = ", ".join(f"{name} = {Path(source).name}" for name, source in zip(o.names, sources, strict=True))
-    draw(reports, single, voted, f"before training: {what}" + (f"\n{who}" if o.data != "tiny" else ""), Path(o.out))
-    print(f"written: {o.out}")
+    with style.look():
+        style.save(draw(reports, single, voted if o.k > 1 else [], f"{who}, before training: {what}"), Path(o.out))
+    print(f"\nwritten: {o.out}")
     return 0
 
 
@@ -329,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check(o, RULES)
         return measure(o)
 
-    return runs.command("evaluate.py", act, "nothing was written", "--k or --max-new-tokens, or give --dtype bfloat16")
+    return runs.command("lab.diversity", act, "nothing was written", "--k or --max-new-tokens, or give --dtype bfloat16")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
 """How good an agent is, and how different two agents are.
 
-How good: pass@1 with its interval, maj@k, and for those who import it pass@k (Chen et al. 2021, "Evaluating Large Language
-Models Trained on Code", eq. 1). How different: the overlap of two agents' errors (Kuncheva & Whitaker 2003, "Measures of
-Diversity in Classifier Ensembles"), which is what makes a peer worth listening to. `rescue`, `omega`, and the interval for
-more than one sample of each problem, are our choices and are explained where they are made.
+How good: pass@1 with its interval, and maj@k. How different: the overlap of two agents' errors (Kuncheva & Whitaker 2003,
+"Measures of Diversity in Classifier Ensembles"), which is what makes a peer worth listening to. `rescue`, `omega`, and the
+interval for more than one sample of each problem, are our choices and are explained where they are made.
+
+    python -m lab.evaluate CHECKPOINT --data D    # measures saved models: the command is in measure.py
 """
 
-import itertools
 import math
+import runpy
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
+from torch.distributions import Binomial
 from tqdm import tqdm
 
 from grpo import Agent, sample
@@ -21,15 +22,6 @@ from lab.answers import canonical, same_answer
 from lab.data import Problem, UserError
 
 # ---------------------------------------------------------------- How sure one can be of a share
-
-
-def log_upper_tail(successes: int, trials: int, p: float) -> float:
-    """log P(X >= successes) for X ~ Bin(trials, p), 0 < p < 1, summed term by term in log space."""
-    i = np.arange(1, trials + 1)
-    log_choose = np.concatenate([[0.0], np.cumsum(np.log((trials - i + 1) / i))])  # log C(trials, 0..trials)
-    count = np.arange(successes, trials + 1)
-    terms = log_choose[count] + count * math.log(p) + (trials - count) * math.log1p(-p)
-    return terms.max() + math.log(np.exp(terms - terms.max()).sum())
 
 
 def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -42,13 +34,15 @@ def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> tuple[f
         raise ValueError(f"no interval for {successes} successes in {trials} trials at level {level}")
     rare = math.log((1 - level) / 2)
 
-    def low(successes: int) -> float:
-        if successes == 0:
+    def low(least: int) -> float:
+        if least == 0:
             return 0.0
+        counts = torch.arange(least, trials + 1, dtype=torch.float64)
         below, above = 0.0, 1.0
-        for _ in range(60):  # the tail grows with p; each round halves the gap
-            p = (below + above) / 2
-            below, above = (p, above) if log_upper_tail(successes, trials, p) < rare else (below, p)
+        for _ in range(60):  # the chance of `least` or more grows with p; each round halves the gap
+            p = torch.tensor((below + above) / 2, dtype=torch.float64)
+            log_chance = Binomial(trials, p, validate_args=False).log_prob(counts).logsumexp(0)
+            below, above = (p.item(), above) if log_chance < rare else (below, p.item())
         return below
 
     return low(int(successes)), 1.0 - low(int(trials - successes))  # failures are successes with p turned round
@@ -78,21 +72,6 @@ def mean_interval(mean: float, trials: int, level: float = 0.95) -> tuple[float,
     return clopper_pearson(math.floor(successes), trials, level)[0], clopper_pearson(math.ceil(successes), trials, level)[1]
 
 
-# ---------------------------------------------------------------- Several samples of one problem
-
-
-def pass_at_k(correct: int, total: int, k: int) -> float:
-    """Chance that k of `total` samples, drawn without replacement, hold one of the `correct` ones: 1 - C(n-c,k)/C(n,k).
-
-    Unbiased for 1 - (1-p)^k, and a product, so that no large binomial is ever formed. Chen et al. 2021, eq. 1.
-    """
-    if not 0 <= correct <= total or not 1 <= k <= total:
-        raise ValueError(f"no pass@{k} from {correct} correct of {total} samples")
-    if total - correct < k:
-        return 1.0
-    return 1.0 - math.prod(1.0 - k / i for i in range(total - correct + 1, total + 1))
-
-
 def maj_at_k(answers: Sequence[str | None], truth: str | None) -> float:
     """1 if the most frequent answer is right, 0 if not; one of several tied winners counts 1/(number tied).
 
@@ -107,7 +86,7 @@ def maj_at_k(answers: Sequence[str | None], truth: str | None) -> float:
 
 # ---------------------------------------------------------------- One agent on a set of problems
 
-AT_ONCE = 256  # texts in memory at a time
+AT_ONCE = 256  # completions in memory at a time
 
 
 @dataclass(frozen=True)
@@ -117,12 +96,12 @@ class Report:
     problems: int  # P, those that have a reference answer
     k: int  # samples of each
     pass1: float  # mean share of right samples
-    interval: tuple[float, float]  # of pass1, 95 %, see share_interval
+    interval: tuple[float, float]  # of pass1, 95%, see share_interval
     majk: float  # mean of maj_at_k
     length: float  # mean length of a completion, its end token included
     truncated: float  # share of completions that did not end in time; they count as wrong
     by_topic: dict[str, float]  # pass1 of each topic, in the order in which topics appear
-    answers: list[list[str | None]]  # [P][K], for `pairs`
+    answers: list[list[str | None]]  # [P][K], for `omega` and the pairs of `diversity.py`
     right: list[list[bool]]  # [P][K], for intervals of parts
 
 
@@ -173,83 +152,50 @@ def grade(problems: Sequence[Problem], answers: list[list[str | None]], tokens: 
 # ---------------------------------------------------------------- Two agents on the same problems
 
 
-@dataclass(frozen=True)
-class ErrorOverlap:
-    """The four cells of two agents' marks on the same questions, and what is read from them.
-
-    With a = both, b = only_a, c = only_b, d = neither and n their sum. Whatever has a zero denominator is 0: no
-    association can be seen (Q, rho, kappa: an agent that is always right, or always wrong, tells nothing about the
-    other), or there was no error to rescue.
-    """
-
-    both: int
-    only_a: int
-    only_b: int
-    neither: int
-    Q: float  # Yule's (ad - bc)/(ad + bc): 1 = errors coincide, 0 = independent, -1 = they exclude each other
-    rho: float  # correlation of the marks, (ad - bc)/sqrt((a+b)(c+d)(a+c)(b+d))
-    disagreement: float  # (b + c)/n
-    double_fault: float  # d/n
-    kappa: float  # Cohen's 2(ad - bc)/((a+b)(b+d) + (a+c)(c+d)): agreement beyond chance
-    rescue: float  # (b + c)/(b + c + 2d), ours: the chance that the peer is right where one is wrong
-
-
 def count_cells(right_a: Sequence[bool], right_b: Sequence[bool]) -> tuple[int, int, int, int]:
-    """(both, only_a, only_b, neither), from two agents' marks on the same questions in the same order."""
+    """(both, only A, only B, neither): how often who is right, from two agents' marks on the same questions in the same order."""
     cells = Counter((bool(x), bool(y)) for x, y in zip(right_a, right_b, strict=True))
     return cells[True, True], cells[True, False], cells[False, True], cells[False, False]
 
 
-def error_overlap(right_a: Sequence[bool], right_b: Sequence[bool]) -> ErrorOverlap:
-    """The overlap of the errors of two agents, from their marks on the same questions in the same order."""
-    if not right_a or len(right_a) != len(right_b):
-        raise ValueError(f"marks on the same questions expected, got {len(right_a)} and {len(right_b)}")
-    return measures(*count_cells(right_a, right_b))
+def measures(a: int, b: int, c: int, d: int) -> dict[str, float]:
+    """How far two agents' errors overlap, from the four cells a = both right, b = only A, c = only B, d = neither.
 
-
-def measures(a: int, b: int, c: int, d: int) -> ErrorOverlap:
-    """All measures of the four cells a = both, b = only A, c = only B, d = neither."""
+    A measure whose denominator is zero is 0: there was no error to rescue, or no association can be seen (an agent that is
+    always right, or always wrong, tells nothing about the other).
+    """
 
     def ratio(top: float, bottom: float) -> float:
         return top / bottom if bottom else 0.0
 
     excess = a * d - b * c
-    return ErrorOverlap(
-        both=a,
-        only_a=b,
-        only_b=c,
-        neither=d,
-        Q=ratio(excess, a * d + b * c),
-        rho=ratio(excess, math.sqrt((a + b) * (c + d) * (a + c) * (b + d))),
-        disagreement=ratio(b + c, a + b + c + d),
-        double_fault=ratio(d, a + b + c + d),
-        kappa=ratio(2 * excess, (a + b) * (b + d) + (a + c) * (c + d)),
-        rescue=ratio(b + c, b + c + 2 * d),
-    )
+    return {
+        "kappa": ratio(2 * excess, (a + b) * (b + d) + (a + c) * (c + d)),  # Cohen's: agreement of the marks beyond chance
+        "Q": ratio(excess, a * d + b * c),  # Yule's: 1 = errors coincide, 0 = independent, -1 = they exclude each other
+        "rho": ratio(excess, math.sqrt((a + b) * (c + d) * (a + c) * (b + d))),  # correlation of the marks
+        "disagreement": ratio(b + c, a + b + c + d),
+        "double_fault": ratio(d, a + b + c + d),
+        "rescue": ratio(b + c, b + c + 2 * d),  # ours: the chance that the peer is right where one is wrong
+    }
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two agents on the same questions."""
-
-    a: str
-    b: str
-    overlap: ErrorOverlap
-    omega: float  # where neither is right: share of questions on which both give the same wrong answer; 0 if none
+Groups = Sequence[Sequence[str | None]]  # [P][K] answers: K of each of P questions
 
 
-def pairs(answers: dict[str, Sequence[str | None]], truths: Sequence[str]) -> list[Pair]:
-    """Every two agents, the least kappa (the most complementary pair) first.
+def omega(answers_a: Groups, answers_b: Groups, truths: Sequence[str]) -> float | None:
+    """The chance that two wrong answers are the same: the omega of `dynamics.py`, where a wrong label harms only who shares it.
 
-    answers: each agent's answers to the same questions, in the same order; truths: the reference answers. `omega` is
-    ours: the error overlap of `dynamics.py`, where a wrong label harms only who makes the same mistake. A missing
-    answer is not right, and equals no other.
+    answers_a, answers_b: [P][K] answers of two agents to the same P questions, truths [P] the right ones. Counted over all
+    pairs of a wrong sample of A and a wrong sample of B of the same question; None if there is no such pair. A missing answer is
+    wrong, and is the same as no other. The measure is ours.
     """
-    right = {name: [same_answer(x, t) for x, t in zip(given, truths, strict=True)] for name, given in answers.items()}
-    table = []
-    for a, b in itertools.combinations(answers, 2):
-        overlap = error_overlap(right[a], right[b])
-        alike = map(same_answer, answers[a], answers[b])
-        same_error = sum(same and not mark for same, mark in zip(alike, right[a], strict=True))
-        table.append(Pair(a, b, overlap, same_error / overlap.neither if overlap.neither else 0.0))
-    return sorted(table, key=lambda pair: pair.overlap.kappa)
+    alike = pairs = 0
+    for group_a, group_b, truth in zip(answers_a, answers_b, truths, strict=True):
+        wrong_a, wrong_b = ([canonical(x) for x in group if not same_answer(x, truth)] for group in (group_a, group_b))
+        alike += sum(wrong_b.count(key) for key in wrong_a if key)  # the key of a missing answer is ""
+        pairs += len(wrong_a) * len(wrong_b)
+    return alike / pairs if pairs else None
+
+
+if __name__ == "__main__":
+    runpy.run_module("lab.measure", run_name="__main__")

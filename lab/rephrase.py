@@ -4,18 +4,19 @@
     python -m lab.rephrase DATA --check                    # no model: which rewrites that DATA already has keep the numbers
     python cohort.py --models A B --data FILE --rephrase B # then: agent B reads the rewrites
 
-A rewrite must ask for the same answer. Each is checked twice before it counts (the paper looked at 300 pairs and tells no
-procedure, so both checks are ours):
-  numbers   The same numbers stand in both forms, each as often. Cheap, and strict: "triple" for 3x is refused.
+A rewrite must ask for the same answer. Each is checked twice before it counts (the paper checked 300 pairs and does not say how,
+so both checks are ours):
+  numbers   The same numbers stand in both forms, each as often. This is cheap and strict: "triple" for 3x is refused.
   answer    The majority answer of M's own --votes samples is the same on both forms. A model that seldom solves the
             problem seldom agrees with itself, so a weak M refuses much.
 
 FILE has one JSON object a line, in the order of DATA, which any --data reads: question, answer, topic, and rephrased, or,
-where a check failed, rejected and reason instead (then every agent reads the question as it is). Interrupted, the same
-command goes on where FILE ends: problem i draws from (seed, i) alone, and a begun batch is sampled again as a whole, so the
-lines come out as without the break.
+where a check failed, rejected and reason instead (then every agent reads the question as it is). After an interruption the
+same command goes on where FILE ends: problem i draws from (seed, i) alone, and a batch that was begun is sampled again as a
+whole, so the lines are those of an unbroken run.
 """
 
+import itertools
 import json
 import os
 import re
@@ -35,17 +36,17 @@ from lab.models import chat
 from lab.options import Above, Count, Sampling, check, parse
 from rewards import majority
 
-INSTRUCTION = (
-    "Rewrite this problem in other words. Keep every number and what is asked, so that its answer stays the same. "
-    "Do not solve it. Reply with the rewritten problem only.\n\n"
-)
+INSTRUCTION = ("Rewrite this problem in other words. Keep every number and what is asked, so that its answer stays the same. "
+               "Do not solve it. Reply with the rewritten problem only.\n\n")  # fmt: skip
+SETTINGS = "model dtype answer system stop votes temperature max_new_tokens batch seed".split()  # kept in FILE's first line
 TOO_LONG = "too long: the prompt does not fit the model's context"
+
 
 @dataclass(kw_only=True)
 class Options(Sampling):
     """All there is to set."""
 
-    data: str = field()  # sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file
+    data: str = field()  # a source of lab/data.py: sums, gsm8k, hub:NAME, a .jsonl / .json file, ...
     model: str | None = None  # a causal language model, hub name or folder; it writes the rewrites and solves both forms
     out: str | None = None  # the .jsonl file to write, or to go on with
     check: bool = False  # only count which rewrites of DATA keep the numbers, and show the others
@@ -78,8 +79,8 @@ def numbers(text: str) -> Counter:
 def numbers_fault(question: str, rewrite: str) -> str:
     """Which numbers a rewrite lost and which it brought in."""
     before, after = numbers(question), numbers(rewrite)
-    told = [f"{word} {' '.join(found.elements())}" for word, found in (("lost", before - after), ("new", after - before))
-            if found]
+    changes = {"lost": before - after, "new": after - before}
+    told = [f"{word} {' '.join(found.elements())}" for word, found in changes.items() if found]
     return f"numbers: {', '.join(told)}" if told else ""
 
 
@@ -107,31 +108,27 @@ def answer_fault(on_question: Sequence[str | None], on_rewrite: Sequence[str | N
 
 def write(agent: Agent, prompts: dict[int, str], k: int, what: int, o: Options) -> dict[int, Rollouts]:
     """K completions of each prompt, in one pass. Problem i draws from (seed, i, what), whoever shares its batch."""
-    if not prompts:
-        return {}
     generators = [runs.generator(o.seed, runs.REPHRASING, i, what) for i in prompts]
-    asked = [[prompt] for prompt in prompts.values()]
+    asked = [[text] for text in prompts.values()]
     found = sample_cohort([agent] * len(asked), asked, k, o.max_new_tokens, o.temperature, generators)
     return dict(zip(prompts, found, strict=True))
 
 
 def rewrite(agent: Agent, problems: dict[int, Problem], o: Options) -> list[dict]:
     """The records of one batch; `problems` by their number in DATA."""
-    texts, reasons = {}, {}
+    texts, reasons, forms = {}, dict.fromkeys(problems, TOO_LONG), {}
     asked = {i: chat(INSTRUCTION + p.question, agent.tokenizer) for i, p in problems.items()}
     short = {i: prompt for i, prompt in asked.items() if fits(agent, prompt, o.max_new_tokens)}
     for i, found in write(agent, short, 1, 0, o).items():
         texts[i] = re.split(r"</think(?:ing)?>", found.texts[0][0])[-1].strip()
-        reasons[i] = text_fault(problems[i].question, texts[i], bool(found.finished[0, 0]))
-    forms = {
-        i: (agent.prompt(problems[i]), agent.prompt(Problem(texts[i]))) for i, reason in reasons.items() if not reason
-    }
-    forms = {i: pair for i, pair in forms.items() if all(fits(agent, prompt, o.max_new_tokens) for prompt in pair)}
+        pair = agent.prompt(problems[i]), agent.prompt(Problem(texts[i]))
+        if fault := text_fault(problems[i].question, texts[i], bool(found.finished[0, 0])):
+            reasons[i] = fault
+        elif all(fits(agent, prompt, o.max_new_tokens) for prompt in pair):
+            forms[i] = pair
     before, after = (write(agent, {i: pair[f] for i, pair in forms.items()}, o.votes, 1 + f, o) for f in (0, 1))
-    for i in forms:
-        reasons[i] = answer_fault(before[i].answers[0], after[i].answers[0])
-    sound = {i for i in forms if not reasons[i]}
-    return [record(p, texts.get(i, ""), "" if i in sound else reasons.get(i) or TOO_LONG) for i, p in problems.items()]
+    reasons |= {i: answer_fault(before[i].answers[0], after[i].answers[0]) for i in forms}
+    return [record(p, texts.get(i, ""), reasons[i]) for i, p in problems.items()]
 
 
 def record(problem: Problem, text: str, reason: str) -> dict:
@@ -143,58 +140,39 @@ def record(problem: Problem, text: str, reason: str) -> dict:
 # ---------------------------------------------------------------- the file
 
 
-def settings(o: Options) -> dict:
-    """What decides the lines, kept in FILE's first line; a file with other settings is not continued."""
-    names = "model dtype answer system stop votes temperature max_new_tokens batch seed".split()
-    return {name: getattr(o, name) for name in names} | {"instruction": INSTRUCTION}
-
-
 def already_written(path: Path, made: dict, problems: Sequence[Problem]) -> int:
     """How many lines of FILE are there and kept; a half-written last line is cut off.
 
     UserError, and FILE is left as it is, unless it was made from these problems with these settings.
     """
-    if not path.exists():
-        return 0
-    text = path.read_bytes().decode("utf-8", errors="replace")
+    text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
     *lines, rest = text.split("\n")
     begin = json.dumps({"made": made})[:-1]
     if not lines and not begin.startswith(rest[: len(begin)]):
         raise UserError(f"{path} was not written by this command: choose another --out")
-    for number, line in enumerate(lines):
+    for number, (line, problem) in enumerate(itertools.zip_longest(lines, problems[: len(lines)]), start=1):
         try:
             old = json.loads(line)
-            if number == 0:
-                same_settings(path, old["made"], made)
+            other = [f"{name.replace('_', '-')} ({old['made'][name]!s:.40}, now {value!s:.40})"
+                     for name, value in made.items() if number == 1 and old["made"][name] != value]  # fmt: skip
             key = old["question"], old.get("answer")
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise UserError(f"{path}, line {number + 1}, was not written by this command: choose another --out") from None
-        if number < len(problems) and key != (problems[number].question, problems[number].answer):
-            raise UserError(f"{path}, line {number + 1}, is another problem than DATA's: choose another --out")
+            raise UserError(f"{path}, line {number}, was not written by this command: choose another --out") from None
+        if other:
+            raise UserError(f"{path} was made with another --{other[0]}: choose another --out, or the same options")
+        if problem and key != (problem.question, problem.answer):
+            raise UserError(f"{path}, line {number}, is another problem than DATA's: choose another --out")
     if rest:
         os.truncate(path, path.stat().st_size - len(path.read_bytes().rpartition(b"\n")[2]))
     return len(lines)
-
-
-def same_settings(path: Path, old: dict, made: dict) -> None:
-    """UserError if a file was made with other settings, by name."""
-    for name, value in made.items():
-        if old[name] != value:
-            told = "" if name == "instruction" else f" ({old[name]}, now {value})"
-            raise UserError(
-                f"{path} was made with another --{name.replace('_', '-')}{told}: choose another --out, or the same options"
-            )
 
 
 def summary(path: Path) -> str:
     """How many rewrites FILE holds, and how many failed which check."""
     records = runs.read_lines(path)
     failed = Counter(r["reason"].partition(":")[0] for r in records if "reason" in r)
-    told = ", ".join(f"{name} {count}" for name, count in failed.most_common())
-    return (
-        f"{path}: {len(records)} problems, {len(records) - failed.total()} rephrased, {failed.total()} failed"
-        + (f" ({told})" if told else "")
-    )
+    told = " ({})".format(", ".join(f"{name} {count}" for name, count in failed.most_common())) if failed else ""
+    return f"{path}: {len(records)} problems, {len(records) - failed.total()} rephrased, {failed.total()} failed{told}"
 
 
 # ---------------------------------------------------------------- the command
@@ -202,30 +180,26 @@ def summary(path: Path) -> str:
 
 def check_numbers(problems: Sequence[Problem]) -> None:
     """Print the rewrites that lost or gained a number, and the share of those that did not."""
-    told = [(n, numbers_fault(p.question, p.rephrased)) for n, p in enumerate(problems, start=1) if p.rephrased]
+    told = {n: numbers_fault(p.question, p.rephrased) for n, p in enumerate(problems, start=1) if p.rephrased}
     if not told:
         raise UserError("no problem of DATA has a rephrased form to check: --model and --out write some")
-    failed = [(n, reason) for n, reason in told if reason]
-    for n, reason in failed:
-        print(f"problem {n}, {reason}")
-    kept = len(told) - len(failed)
+    print("".join(f"problem {n}, {reason}\n" for n, reason in told.items() if reason), end="")
+    kept = sum(not reason for reason in told.values())
     print(f"{kept} of {len(told)} rewrites keep the numbers ({kept / len(told):.1%})")
 
 
 def rephrase(o: Options, problems: Sequence[Problem]) -> None:
     """Write what is missing in FILE, a line at a time."""
-    made = settings(o)
+    made = {name: getattr(o, name) for name in SETTINGS} | {"instruction": INSTRUCTION}
     done = already_written(Path(o.out), made, problems)
     if done < len(problems):
         model, tokenizer = models.load_model(o.model, models.pick_device(o.device), o.dtype)
         agent = Agent("M", model, tokenizer, answer=o.answer, system=o.system, stop=o.stop)
-        with tqdm(total=len(problems), initial=done, desc="rephrasing", unit="problem", dynamic_ncols=True) as bar:
-            for first in range(done - done % o.batch, len(problems), o.batch):
-                batch = dict(enumerate(problems[first : first + o.batch], start=first))
-                for i, line in zip(batch, rewrite(agent, batch, o), strict=True):
-                    if i >= done:
-                        runs.append_line(Path(o.out), {"made": made} | line if i == 0 else line)
-                        bar.update()
+        for first in tqdm(range(done - done % o.batch, len(problems), o.batch), "rephrasing", unit="batch", dynamic_ncols=True):
+            batch = dict(enumerate(problems[first : first + o.batch], start=first))
+            for i, line in zip(batch, rewrite(agent, batch, o), strict=True):
+                if i >= done:
+                    runs.append_line(Path(o.out), {"made": made} | line if i == 0 else line)
     print(summary(Path(o.out)))
 
 
@@ -239,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_numbers(problems) if o.check else rephrase(o, problems)
         return 0
 
-    return runs.command("tasks.py rephrase", act, "the same command goes on from here", "--batch, --votes or --max-new-tokens")
+    return runs.command("lab.rephrase", act, "the same command goes on from here", "--batch, --votes or --max-new-tokens")
 
 
 if __name__ == "__main__":

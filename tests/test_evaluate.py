@@ -1,9 +1,7 @@
 """Intervals, votes and error overlap by hand-computable numbers; `evaluate` with an agent whose answers stand here."""
 
-import itertools
 import math
 import random
-from statistics import mean
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +9,7 @@ import torch
 
 from lab import evaluate
 from lab.data import Problem, UserError
-from lab.evaluate import clopper_pearson, error_overlap, maj_at_k, pairs, pass_at_k, share_interval
+from lab.evaluate import clopper_pearson, count_cells, maj_at_k, measures, omega, share_interval
 
 
 def upper_tail(successes, trials, p):
@@ -76,17 +74,6 @@ def test_share_interval_covers_the_accuracy_over_all_problems(spread):
 
 
 # ---------------------------------------------------------------- several samples of one problem
-
-
-def test_pass_at_k_is_the_share_of_subsets_with_a_right_one():
-    """Guards: the biased 1 - (1 - c/n)^k; every subset is counted here."""
-    for total, correct, k in [(5, 2, 3), (6, 0, 2), (6, 6, 1), (4, 1, 4), (7, 3, 2)]:
-        marks = [True] * correct + [False] * (total - correct)
-        assert pass_at_k(correct, total, k) == pytest.approx(mean(map(any, itertools.combinations(marks, k))))
-    assert pass_at_k(1, 10_000, 5000) == pytest.approx(0.5)
-    for wrong in [(3, 2, 1), (1, 2, 3), (1, 2, 0), (-1, 2, 1)]:
-        with pytest.raises(ValueError):
-            pass_at_k(*wrong)
 
 
 @pytest.mark.parametrize("answers, truth, score", [
@@ -160,23 +147,17 @@ def test_evaluate_needs_a_reference(monkeypatch):
 # ---------------------------------------------------------------- error overlap
 
 
-def marks(both, only_a, only_b, neither):
-    """Two lists of marks with the given four cells."""
-    a = [1] * both + [1] * only_a + [0] * only_b + [0] * neither
-    b = [1] * both + [0] * only_a + [1] * only_b + [0] * neither
-    return a, b
-
-
-def test_error_overlap_by_hand():
+def test_cells_and_their_measures_by_hand():
     """Guards: cells b and c exchanged, rates over the wrong total, kappa with the wrong chance agreement."""
-    o = error_overlap(*marks(4, 3, 1, 2))
-    assert o.both == 4 and o.only_a == 3 and o.only_b == 1 and o.neither == 2
-    assert pytest.approx((8 - 3) / (8 + 3)) == o.Q
-    assert o.rho == pytest.approx(5 / math.sqrt(7 * 3 * 5 * 5))
-    assert o.disagreement == pytest.approx(0.4) and o.double_fault == pytest.approx(0.2)
+    a = [1] * 4 + [1] * 3 + [0] * 1 + [0] * 2
+    b = [1] * 4 + [0] * 3 + [1] * 1 + [0] * 2
+    assert count_cells(a, b) == (4, 3, 1, 2)
+    found = measures(4, 3, 1, 2)
     chance = 0.7 * 0.5 + 0.3 * 0.5  # Cohen's own form: (observed - chance)/(1 - chance)
-    assert o.kappa == pytest.approx((0.6 - chance) / (1 - chance))
-    assert o.rescue == pytest.approx(4 / 8)  # of 8 errors, 4 meet a peer that is right
+    assert found == pytest.approx({
+        "Q": (8 - 3) / (8 + 3), "rho": 5 / math.sqrt(7 * 3 * 5 * 5), "disagreement": 0.4, "double_fault": 0.2,
+        "kappa": (0.6 - chance) / (1 - chance), "rescue": 4 / 8,  # of 8 errors, 4 meet a peer that is right
+    })
 
 
 @pytest.mark.parametrize("cells, Q, rho, kappa, rescue", [
@@ -187,31 +168,29 @@ def test_error_overlap_by_hand():
     ((3, 0, 0, 2), 1, 1, 1, 0),  # the same errors
     ((0, 3, 2, 0), -1, -1, -12 / 13, 1),  # never the same verdict
 ])
-def test_error_overlap_at_the_edges(cells, Q, rho, kappa, rescue):
+def test_measures_at_the_edges(cells, Q, rho, kappa, rescue):
     """Guards: NaN or a crash where an agent is always right or always wrong."""
-    o = error_overlap(*marks(*cells))
-    assert [o.Q, o.rho, o.kappa, o.rescue] == pytest.approx([Q, rho, kappa, rescue])
+    found = measures(*cells)
+    assert [found[name] for name in ("Q", "rho", "kappa", "rescue")] == pytest.approx([Q, rho, kappa, rescue])
 
 
-def test_error_overlap_needs_the_same_questions():
+def test_cells_need_the_same_questions():
     """Guards: marks of unequal length cut to the shorter list in silence."""
-    for a, b in [([True], [True, False]), ([], [])]:
-        with pytest.raises(ValueError):
-            error_overlap(a, b)
+    with pytest.raises(ValueError):
+        count_cells([True], [True, False])
 
 
-def test_pairs_are_sorted_by_kappa():
-    """Guards: an agent paired with itself, a pair listed twice, or the pair whose errors coincide most on top."""
-    answers = {name: ["1" if mark == "1" else "0" for mark in bits]
-               for name, bits in {"A": "1100", "B": "1100", "C": "0011"}.items()}
-    found = pairs(answers, ["1"] * 4)
-    assert [(p.a, p.b, p.overlap.kappa, p.overlap.rescue) for p in found] == [
-        ("A", "C", -1.0, 1.0), ("B", "C", -1.0, 1.0), ("A", "B", 1.0, 0.0)]
-
-
-def test_omega_counts_the_same_wrong_answer():
-    """Guards: a right answer that both give, two missing answers, or errors of one agent alone counted as one mistake."""
-    truths = ["1", "1", "1", "1", "1", "1"]
-    answers = {"A": ["1", "1/2", "3", None, "7", "5"], "B": ["1.0", "0.5", "4", None, "1", "5"]}
-    assert pairs(answers, truths)[0].omega == pytest.approx(2 / 4)  # neither right: places 2, 3, 4, 6
-    assert pairs({"A": ["1"], "B": ["2"]}, ["1"])[0].omega == 0
+def test_omega_by_hand():
+    """Guards: sample j held beside sample j only, right answers that both give or two missing ones counted as one mistake,
+    spellings told apart. Question 1: A is wrong by 75 and 715, B by 75: 2 pairs, 1 alike. Question 2 (truth 15): nobody of
+    either is right: 3 x 3 pairs, of which A's 20 meets B's 20.0 and A's second 20 does; no None meets another. Question 3: A is
+    never wrong."""
+    a = [["85", "75", "715"], [None, "20", "20"], ["5", "5", "5.0"]]
+    b = [["75.0", "85", "85"], ["20.0", None, "1/2"], ["4", "4", "5"]]
+    assert omega(a, b, ["85", "15", "5"]) == pytest.approx((1 + 2 + 0) / (2 * 1 + 3 * 3 + 0 * 2))
+    assert omega(b, a, ["85", "15", "5"]) == omega(a, b, ["85", "15", "5"])
+    assert omega([["85"]], [["85"]], ["85"]) is None
+    assert omega([[None]], [[None]], ["85"]) == 0
+    assert omega([["1/2", "7"]], [["0.5"]], ["1"]) == 0.5  # as many samples as each has
+    with pytest.raises(ValueError):
+        omega(a, b, ["85", "15"])

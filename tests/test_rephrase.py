@@ -137,7 +137,7 @@ def test_other_settings_are_refused(change, reason, stubbed, capsys):
     before = Path("o.jsonl").read_bytes()
     assert main([*command, *change]) == 2 and Path("o.jsonl").read_bytes() == before
     told = capsys.readouterr().err.strip().splitlines()[-1]
-    assert told.startswith("tasks.py rephrase: ") and reason in told
+    assert told.startswith("lab.rephrase: ") and reason in told
 
 
 def test_a_file_of_other_data_is_refused(stubbed, capsys):
@@ -169,7 +169,7 @@ def test_refused_in_one_line(arguments, reason, stubbed, capsys):
     """Guards: a traceback, or a mistake told after minutes."""
     assert main(arguments) == 2
     told = capsys.readouterr().err.strip()
-    assert told.startswith("tasks.py rephrase: ") and reason in told and "\n" not in told
+    assert told.startswith("lab.rephrase: ") and reason in told and "\n" not in told
     assert not Path("o.jsonl").exists()
 
 
@@ -182,7 +182,7 @@ def test_check_needs_no_model(tmp_path, capsys):
     assert "problem 2, numbers: lost 5, new 6" in told and "1 of 2 rewrites keep the numbers (50.0%)" in told
 
 
-def test_tasks_is_the_command(capsys, monkeypatch):
+def test_the_command_explains_itself(capsys, monkeypatch):
     """Guards: `python -m lab.rephrase` without a main; its --help must explain the checks."""
     for arguments, code in ((["--help"], 0), ([], 2)):
         monkeypatch.setattr(sys, "argv", ["lab/rephrase.py", *arguments])

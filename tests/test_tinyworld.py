@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.diversity import read_result, summary, wrong_coincidence
+from benchmarks.diversity import read_result, summary
 from cohort import check, parse
 from lab import tinyworld
 from lab.answers import extract_answer, same_answer
@@ -277,16 +277,6 @@ def test_agents_of_each_kind(monkeypatch):
     assert [kind for kind, (a, b) in weights.items() if a == b] == ["same"]
 
 
-def test_coincidence_of_wrong_answers():
-    """Guards against an overlap of errors that counts right samples, samples of different questions, or two missing
-    answers as alike. By hand: question 1 has 2 x 1 pairs of wrong samples, one of them alike (75 and 75.0), question 2 has
-    2 x 2 and none alike (A's first is no answer, as is B's second), question 3 has a wrong sample of A only."""
-    a = [["85", "75", "715"], [None, "20", "15"], ["4", "5", "5"]]
-    b = [["75.0", "85", "85"], ["25", None, "15"], ["5", "5", "5"]]
-    assert wrong_coincidence(a, b, ["85", "15", "5"]) == (1, 2 * 1 + 2 * 2 + 1 * 0)
-    assert wrong_coincidence([["85"]], [["85"]], ["85"]) == (0, 0)
-
-
 def test_forecast_from_the_measured_overlap(tmp_path):
     """Guards against a forecast that leaves omega out: two topics start at (.42, .42), below the line. Where no wrong
     answers coincide the theory says right, where all do it says wrong, and without a wrong pair omega is the paper's 1."""
@@ -294,8 +284,7 @@ def test_forecast_from_the_measured_overlap(tmp_path):
               for p in (0.42, 0.8)]
     (tmp_path / "config.json").write_text(json.dumps({"method": "corl", "k": 8, "seed": 3}))
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"probes": line}) + "\n" for line in probes))
-    topics = {"carry": {"alike": 0, "pairs": 50}, "borrow": {"alike": 50, "pairs": 50}, "product": {"alike": 0, "pairs": 0}}
-    found = {"kappa": 0.1, "rescue": 0.2, "topics": topics}
+    found = {"kappa": 0.1, "rescue": 0.2, "omega": 0.5, "topics": {"carry": 0.0, "borrow": 1.0, "product": None}}
     (tmp_path / "diversity.json").write_text(json.dumps(found))
     result = read_result(tmp_path)
     assert [(row["omega"], row["forecast"], row["paper"], row["outcome"]) for row in result["rows"]] == [

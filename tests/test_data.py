@@ -12,8 +12,9 @@ from tokenizers.pre_tokenizers import Split
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from lab import data as tasks
-from lab.data import Problem, UserError, hold_out, load_problems
+from lab import data
+from lab.answers import same_answer
+from lab.data import NAMES, SOURCES, Problem, Source, UserError, answer_style, hold_out, load_problems, place, train_and_test
 from lab.models import chat, encode
 
 
@@ -51,6 +52,11 @@ def complaint(call, *arguments):
     ({"question": " Q ", "final_answer": 7, "topic": "t", "source": "s", "rephrased": "R"},
      Problem("Q", "7", "t", "R")),
     ({"question": "Q", "answer": None, "final_answer": ""}, Problem("Q")),
+    ({"question": "Q", "expected_answer": "5"}, Problem("Q", "5")),
+    ({"question": "Q", "ground_truth": 5}, Problem("Q", "5")),
+    ({"question": "Q", "final_answer": ["(1,2)"]}, Problem("Q", "(1,2)")),
+    ({"problem": "Q", "solution": r"So \fbox{5}, done."}, Problem("Q", "5")),
+    ({"question": "Q", "answer": "5", "topic": ["a"], "subject": "b", "rephrased": ["R"]}, Problem("Q", "5", "b")),
 ])
 def test_usual_field_names(record, problem, tmp_path):
     """Guards: a data set of another naming read as unlabelled, or a whole worked solution taken for the answer."""
@@ -64,6 +70,49 @@ def test_numbers_stay_the_digits_written(tmp_path):
     assert load_problems(path)[0].answer == "0.1000000000000000055"
 
 
+@pytest.mark.parametrize("text, answer", [
+    ("#### 5\nSo he has five.", "5"),
+    ("He has five. #### 5", "5"),
+    ("#### $1,000", "$1,000"),
+    ("#### Answer: 5", "5"),
+    ("#### **Final answer:** 5", "5"),
+    ("#### two apples", "two apples"),
+    ("#### Step 1\nAdd.\n#### Final Answer\n$\\boxed{\\frac12}$", "\\frac12"),
+    ("\\boxed{5}\n#### Remark", "5"),
+    ("#### 1\nAdd.\n#### 2\nSo $\\boxed{7}$.", "7"),
+    ("##### Result\nIt is \\fbox{5}.", "5"),
+    ("\\boxed{7}, no:\n#### 8", "8"),
+    ("#### Step 1\nAdd.\n#### Step 2\nIt is five.", None),
+])
+def test_a_heading_is_no_mark(text, answer, tmp_path):
+    """Guards: "Final Answer ..." taken for a reference that nothing equals, since Markdown writes headings with #### too."""
+    for name in ("answer", "solution"):
+        assert load_problems(write(tmp_path, "a.jsonl", {"question": "Q", name: text}))[0].answer == answer
+
+
+@pytest.mark.parametrize("text", [
+    r"\frac{1}{2}", r"$\theta$", r"2 \times 3", r"5 \text{ cm}", r"\textbf{B}", r"\rho + 1", r"2 \right)", r"\nabla f",
+    r"x \neq 5", r"x \ne 5", r"$\nu$", r"$\tan x$", r"\beta", r"{\rm cm}", r"\triangle ABC", r"\to 5", r"\binom52",
+])
+def test_tex_with_one_backslash_is_refused(text, tmp_path):
+    r"""Guards: "\frac{1}{2}", one backslash of which JSON makes a form feed, read as the answer rac{1}{2}; \theta as heta."""
+    for name in ("question", "answer"):
+        records = {"question": "Q"}, f'{{"problem": "Q", "{name}": "{text}"}}'
+        told = complaint(load_problems, write(tmp_path, "a.jsonl", *records))
+        assert "line 2" in told and f'field "{name}"' in told and "two backslashes" in told
+        assert "entry 2" in complaint(load_problems, write(tmp_path, "a.json", *records))
+    sound = {"question": f"Q {text}", "answer": text}
+    assert load_problems(write(tmp_path, "a.jsonl", sound)) == [Problem(f"Q {text}", text)]
+
+
+@pytest.mark.parametrize("text", [
+    "one\nnot two\nnu\nexactly\ne.g. three", "a\tb\tan apple\tother\textra", "old\rmac lines", "$$\nx = 5\n$$", "{\nx}",
+    "two\r\nright ends"])
+def test_line_ends_and_tabs_are_text(text, tmp_path):
+    """Guards: a text refused because a word after a line end or a tab looks like the end of a TeX command."""
+    assert load_problems(write(tmp_path, "a.jsonl", {"question": text}))[0].question == text
+
+
 @pytest.mark.parametrize("line, reason", [
     ("{'question': 1}", "not JSON"),
     ('["Q", "A"]', "not a JSON object"),
@@ -74,6 +123,7 @@ def test_numbers_stay_the_digits_written(tmp_path):
     ('{"question": "Q", "answer": NaN}', "NaN is not JSON"),
     ('{"question": "Q", "answer": "text ####"}', "nothing after its ####"),
     ('{"question": "Q \\ud800"}', "no Unicode text"),
+    ('{"question": "Q", "answer": "1", "answer": "2"}', "stands twice"),
     ('{"question": "Q", "answer": ' + "9" * 5000 + "}", "digits"),
     ("[" * 200000, "recursion"),
 ])
@@ -111,6 +161,37 @@ def test_unusable_files(tmp_path):
         assert reason in complaint(load_problems, tmp_path / name)
 
 
+def test_published_shapes(tmp_path):
+    """Guards: a change of reading that loses the answers of files as they are published (records made up here, shapes theirs)."""
+    ttrl = [{"prompt": "Find $x$.", "answer": "025", "source": "aime", "id": "0"},
+            {"prompt": "Q", "answer": "142.0", "source": "amc", "id": "0"},
+            {"prompt": "Q", "answer": "\\left( 3, \\frac{\\pi}{2} \\right)", "source": "math", "id": "test/precalculus/1.json"}]
+    found = load_problems(write(tmp_path, "test.json", *ttrl))
+    assert [same_answer(p.answer, a) for p, a in zip(found, ["25", "142", "(3, \\pi/2)"], strict=True)] == [True] * 3
+    gsm8k = {"question": "How many?", "answer": "She has 16 - 3 = <<16-3=13>>13 left.\nSo $<<13*2=26>>26.\n#### 1,026"}
+    assert same_answer(load_problems(write(tmp_path, "g.jsonl", gsm8k))[0].answer, "1026")
+    pair = {"original": "Let $$f(x) = \\left\\{\n\\begin{array}{cl} ax,\n\\end{array}\n\\right.$$", "rewritten": "A firm ..."}
+    assert load_problems(write(tmp_path, "r.jsonl", pair)) == [Problem(pair["original"], rephrased="A firm ...")]
+    (tmp_path / "r.jsonl").rename(tmp_path / "R.JSONL")
+    assert load_problems(tmp_path / "R.JSONL")  # an ending in capitals
+
+
+def test_only_some_levels(tmp_path):
+    """Guards: "Level 5" read as no number, bounds that leave out their ends, a record without the field kept."""
+    levels = ["Level 1", 3, "Level 5", 4.5, None]
+    path = write(tmp_path, "a.jsonl", *({"question": str(level), "answer": "1", "level": level} for level in levels))
+    assert [p.question for p in load_problems(f"{path}@level=3-5")] == ["3", "Level 5", "4.5"]
+    assert "holds no problem" in complaint(load_problems, f"{path}@level=6-7")
+
+
+def test_no_answer_at_all(tmp_path):
+    """Guards: a file whose answers stand in an unknown field, measured or trained on as if there were none to find."""
+    found = load_problems(write(tmp_path, "a.jsonl", {"question": "Q", "gold": "5"}))
+    told = complaint(data.need_answers, found, "a.jsonl", "method gt")
+    assert told.startswith("method gt: a.jsonl holds no reference answer: none of")
+    assert data.need_answers([Problem("Q"), Problem("R", "1")], "a.jsonl", "gt") == [Problem("R", "1")]
+
+
 def test_limit(tmp_path):
     """Guards: a limit that takes other problems than the first ones, or that quietly gives none."""
     path = write(tmp_path, "a.jsonl", *({"question": str(i)} for i in range(5)))
@@ -128,6 +209,22 @@ def test_sums():
     assert {int(p.answer) for p in problems} == set(range(4, 19))
 
 
+def test_products():
+    """Guards: a test product that was trained on, a split that depends on the seed or on the limit, another set or wording."""
+    train, test = train_and_test("products", 1000)
+    both = [(int(a), int(b)) for p in train + test for a, b in [p.topic.split("*")]]
+    assert len(both) == len(set(both)) == 567 == 81 * 7 and (len(train), len(test)) == (388, 179)
+    assert {a for a, _ in both} == {a for a in range(11, 100) if a % 10} and {b for _, b in both} == set(range(3, 10))
+    assert all(p.answer == str(eval(p.topic)) for p in train + test)
+    assert Problem("What is 12 * 7? Reply with only the number.", "84", "12*7",
+                   "Multiply 12 by 7. Reply with only the number.") in train + test
+    assert (load_problems("products"), load_problems("products", "test")) == (train, test)
+    some = train_and_test("products", 60)[1]
+    assert len(set(some)) == 60 and [p for p in test if p in some] == some
+    assert {p.topic[-1] for p in some} == set("3456789")  # evenly, not the first ones
+    assert answer_style("products") == answer_style("sums") == "number"
+
+
 # ---------------------------------------------------------------- downloads
 
 
@@ -136,11 +233,11 @@ def test_download_is_checked_cached_and_whole(tmp_path, monkeypatch):
     monkeypatch.setenv("COHORT_CACHE", str(tmp_path / "cache"))
     source = write(tmp_path, "train.jsonl", {"question": "Q", "answer": "#### 5"})
     good = hashlib.sha256(source.read_bytes()).hexdigest()
-    monkeypatch.setitem(tasks.DOWNLOADS, ("gsm8k", "train"), (source.as_uri(), "0" * 64))
+    monkeypatch.setitem(SOURCES, "gsm8k/train", Source(source.as_uri(), "0" * 64, "number", "MIT"))
     assert "not the expected file" in complaint(load_problems, "gsm8k")
-    assert not list(tmp_path.glob("cache/**/*.*"))
+    assert not [path for path in tmp_path.glob("cache/**/*") if path.is_file()]
 
-    monkeypatch.setitem(tasks.DOWNLOADS, ("gsm8k", "train"), (source.as_uri(), good))
+    monkeypatch.setitem(SOURCES, "gsm8k/train", Source(source.as_uri(), good, "number", "MIT"))
     assert load_problems("gsm8k") == [Problem("Q", "5")]
     assert [path.name for path in tmp_path.glob("cache/gsm8k/*")] == ["train.jsonl"]
     source.unlink()
@@ -149,6 +246,40 @@ def test_download_is_checked_cached_and_whole(tmp_path, monkeypatch):
     (tmp_path / "cache/gsm8k/train.jsonl").write_text("cut off")
     text = complaint(load_problems, "gsm8k")  # a damaged copy is not used, and the source is gone
     assert "cannot download" in text and str(tmp_path / "cache/gsm8k/train.jsonl") in text
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    """Guards: a traceback where the cache is a file, or another's folder."""
+    (tmp_path / "file").write_text("")
+    source = write(tmp_path, "train.jsonl", {"question": "Q"})
+    monkeypatch.setenv("COHORT_CACHE", str(tmp_path / "file"))
+    row = Source(source.as_uri(), hashlib.sha256(source.read_bytes()).hexdigest(), "number", "MIT")
+    monkeypatch.setitem(SOURCES, "gsm8k/train", row)
+    assert "COHORT_CACHE" in complaint(load_problems, "gsm8k")
+
+
+def test_a_benchmark_is_kept_whole(tmp_path, monkeypatch):
+    """Guards: a hub benchmark of which a tenth is measured, fetched again each time, or lost for want of the package."""
+    rows = [{"question": f"Q{i}", "final_answer": [str(i)]} for i in range(20)]
+    sets = types.SimpleNamespace(load_dataset=lambda name, config: {"test": rows} if name == "math-ai/olympiadbench" else 1 / 0)
+    monkeypatch.setitem(sys.modules, "datasets", sets)
+    monkeypatch.setenv("COHORT_CACHE", str(tmp_path))
+    found = load_problems("olympiad", "test")
+    assert found == load_problems("olympiad", "train") == [Problem(f"Q{i}", str(i)) for i in range(20)]
+    assert place("olympiad/test") == tmp_path / "olympiad" / "test.jsonl" == data.fetch("olympiad/test")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert load_problems("olympiad", "test") == found
+
+
+def test_every_source_is_a_whole_row():
+    """Guards: a row of the table without its test part, hash, or style, found out when somebody asks for it."""
+    for key, row in SOURCES.items():
+        name = key.partition("/")[0]
+        assert f"{name}/test" in SOURCES and answer_style(name) == row.style in ("number", "boxed") and row.licence
+        assert row.url.startswith("hub:") if row.sha256 is None else len(bytes.fromhex(row.sha256)) == 32
+    assert place("gsm8k/train").name == "train.jsonl" and place("aime24/test").name == "test.json"
+    assert {"gsm8k", "math500", "aime24", "aime25", "amc23", "minerva", "olympiad", "deepmath-hard"} == set(NAMES)
+    assert answer_style("math500@level=3-5") == answer_style("own.jsonl") == "boxed"
 
 
 def test_hub_set_needs_the_datasets_package(monkeypatch):

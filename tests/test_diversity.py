@@ -1,4 +1,4 @@
-"""The command that measures a cohort before training: rings by hand-made matrices, both readings, the command end to end."""
+"""The command that measures a cohort before training: both readings by hand, its figure's numbers, the command end to end."""
 
 import json
 import math
@@ -6,71 +6,21 @@ import runpy
 import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import tiny
+from matplotlib.figure import Figure
 
-from lab import diversity as overlap
-from lab import diversity as overlap_figure
+from lab import diversity
 from lab.data import Problem
-from lab.diversity import kappa_with_itself, main, ring_orders, ring_text, square, two_readings
+from lab.diversity import kappa_with_itself, main, two_readings
 from lab.evaluate import grade
-
-
-def symmetric(n, edges):
-    """[n,n] with the given value at both places of each edge, 0.5 elsewhere."""
-    matrix = np.full((n, n), 0.5)
-    for (i, j), value in edges.items():
-        matrix[i, j] = matrix[j, i] = value
-    return matrix
 
 
 def found(*groups):
     """A report on questions whose answer is 1, from a string of answers for each; "-" is a missing one."""
     answers = [[None if a == "-" else a for a in group] for group in groups]
     return grade([Problem(str(i), "1") for i in range(len(groups))], answers, tokens=10, ended=4)
-
-
-# ---------------------------------------------------------------- the ring
-
-
-def test_the_best_of_four_agents():
-    """Guards: an order whose last agent's edge back to the first is not counted, or the largest overlap suggested."""
-    # Around A-C-B-D-A every edge is 0.1; the other two rings use two of the edges at 0.4 and two at 0.1.
-    neither = symmetric(4, {(0, 2): 0.1, (2, 1): 0.1, (1, 3): 0.1, (3, 0): 0.1, (0, 1): 0.4, (2, 3): 0.4})
-    orders = ring_orders(neither)
-    assert len(orders) == 6 and {order for _, order in orders} == {(0, *rest) for _, (_, *rest) in orders}
-    assert orders[0] == (pytest.approx(0.1), (0, 2, 1, 3))
-    assert orders[1] == (pytest.approx(0.1), (0, 3, 1, 2))  # the same ring the other way round
-    assert [cost for cost, _ in orders[2:]] == pytest.approx([0.25] * 4)
-
-
-def test_three_agents_have_one_ring():
-    """Guards: a choice suggested where every order has the same neighbours."""
-    orders = ring_orders(symmetric(3, {(0, 1): 0.1, (1, 2): 0.2, (0, 2): 0.6}))
-    assert orders == [(pytest.approx(0.3), (0, 1, 2)), (pytest.approx(0.3), (0, 2, 1))]
-
-
-def test_ring_text_names_the_order():
-    """Guards: letters of another order than the one that was found; a suggestion for two agents or for nine."""
-    bits = {"A": "1100", "B": "1001", "C": "1100", "D": "0110"}  # A with C errs together, B with D never is right
-    reports = {name: found(*("1" if mark == "1" else "2" for mark in marks)) for name, marks in bits.items()}
-    _, voted = two_readings(reports, ["1"] * 4)
-    text = ring_text(voted, list(bits))
-    # neither right: AB 1/4, AC 2/4, AD 1/4, BC 1/4, BD 0, CD 1/4. A-B-D-C: (1 + 0 + 1 + 2)/16; A-B-C-D: 4/16.
-    assert "order A B C D " in text and "is 0.250" in text
-    assert "fewer than four" in ring_text(voted[:1], ["A", "B"])
-    assert "more than 8" in ring_text(voted, list("ABCDEFGHI"))
-
-
-def test_fewest_double_faults_is_most_disagreement():
-    """Guards: the claim of --help, that over the ring's edges b + c + 2d has one sum in every order."""
-    rng = np.random.default_rng(0)
-    wrong = rng.random((5, 40)) < 0.5
-    both, one = ((wrong[:, None] & wrong).mean(-1), (wrong[:, None] ^ wrong).mean(-1))
-    least, most = ring_orders(both)[0][1], ring_orders(one)[-1][1]
-    assert least in (most, (0, *most[:0:-1]))
 
 
 # ---------------------------------------------------------------- the two readings
@@ -80,11 +30,9 @@ def test_two_readings_by_hand():
     """Guards: samples of different questions held together; a tie or a bloc of missing answers taken for a majority."""
     reports = {"A": found("113", "122", "12-"), "B": found("111", "221", "---")}
     single, voted = two_readings(reports, ["1"] * 3)
-    o = single[0].overlap  # pairs: 11 11 31 | 12 22 21 | 1- 2- --
-    assert (o.both, o.only_a, o.only_b, o.neither) == (2, 2, 2, 3)
-    assert single[0].omega == pytest.approx(1 / 3)
-    o = voted[0].overlap  # A: 1, 2, tie; B: 1, 2, nobody
-    assert (o.both, o.only_a, o.only_b, o.neither) == (1, 0, 0, 2)
+    assert single[0].shares == pytest.approx(np.array([2, 2, 2, 3]) / 9)  # 11 11 31 | 12 22 21 | 1- 2- --
+    assert single[0].omega == pytest.approx((0 + 4 + 0) / (1 * 0 + 2 * 2 + 2 * 3))  # wrong: 3, - | 22, 22 | 2-, ---
+    assert voted[0].shares == pytest.approx(np.array([1, 0, 0, 2]) / 3)  # A: 1, 2, tie; B: 1, 2, nobody
     assert voted[0].omega == pytest.approx(1 / 2)
 
 
@@ -92,7 +40,14 @@ def test_each_answer_meets_its_own_reference():
     """Guards: the samples of one question held against the reference of another."""
     reports = {"A": found("11", "22", "33"), "B": found("12", "22", "31")}
     single, _ = two_readings(reports, ["1", "2", "3"])
-    assert (single[0].overlap.both, single[0].overlap.only_a) == (4, 2)
+    assert single[0].shares == pytest.approx(np.array([4, 2, 0, 0]) / 6)
+
+
+def test_pairs_are_sorted_by_kappa():
+    """Guards: an agent paired with itself, a pair listed twice, or the pair whose errors coincide most on top."""
+    single, _ = two_readings({"A": found(*"1122"), "B": found(*"1122"), "C": found(*"2211")}, ["1"] * 4)
+    assert [(p.a, p.b, p.found["kappa"], p.found["rescue"]) for p in single] == [
+        ("A", "C", -1.0, 1.0), ("B", "C", -1.0, 1.0), ("A", "B", 1.0, 0.0)]
 
 
 def test_kappa_with_itself():
@@ -112,7 +67,8 @@ def test_kappa_error_is_the_jackknife():
 
     x, y = np.array(a.right), np.array(b.right)
     left = np.array([kappa(np.delete(x, i, 0), np.delete(y, i, 0)) for i in range(5)])
-    assert overlap.kappa_error(a, b) == pytest.approx(math.sqrt(4 / 5 * ((left - left.mean()) ** 2).sum()))
+    single, _ = two_readings({"A": a, "B": b}, ["1"] * 5)
+    assert single[0].error == pytest.approx(math.sqrt(4 / 5 * ((left - left.mean()) ** 2).sum()))
 
 
 # ---------------------------------------------------------------- the figure
@@ -121,18 +77,24 @@ def test_kappa_error_is_the_jackknife():
 def test_bars_hold_the_four_cells():
     """Guards: colours or cells exchanged, and the mark of independence at another place than 1 - P(A wrong) P(B wrong)."""
     single, _ = two_readings({"A": found(*"1112"), "B": found(*"1222")}, ["1"] * 4)
-    _, axis = plt.subplots()
-    overlap_figure.draw_bar(axis, single[0], 0, 0.4)
+    axis = Figure().subplots()
+    diversity.draw_bar(axis, single[0], 0)
     assert [patch.get_width() for patch in axis.patches] == [0.5, 0.25, 0.0, 0.25]  # only A, both, only B, neither
     assert axis.collections[0].get_segments()[0][0][0] == pytest.approx(1 - 0.25 * 0.75)
-    plt.close()
 
 
-def test_square_is_symmetric():
-    """Guards: a pair sorted to the front put at another pair's place of the matrix."""
-    single, _ = two_readings({"A": found(*"1122"), "B": found(*"1122"), "C": found(*"2211")}, ["1"] * 4)
-    matrix = square(single, ["A", "B", "C"], lambda pair: pair.overlap.kappa)
-    assert np.array_equal(matrix, [[np.nan, 1, -1], [1, np.nan, -1], [-1, -1, np.nan]], equal_nan=True)
+@pytest.mark.parametrize("agents", [2, 3])
+def test_kappa_and_omega_stand_beside_the_bars(agents, tmp_path):
+    """Guards: a figure that calls errors the same because kappa is high, where omega says that no two mistakes are; a number
+    of another pair; a backend or a figure left behind in a notebook."""
+    answers = {"A": "1122", "B": "1133", "C": "3411"}
+    reports = {name: found(*given) for name, given in list(answers.items())[:agents]}
+    single, _ = two_readings(reports, ["1"] * 4)
+    figure = diversity.draw(reports, single, [], "4 problems")
+    numbers = [text.get_text() for text in figure.axes[1].texts]
+    assert numbers[-3:] == ["1.00 ± 0.00", "0.00", "0.00"]  # A and B: right on the same questions, never the same mistake
+    assert ("red" in figure.axes[1].get_xticklabels()[0].get_text()) == (agents > 2) == bool(figure.axes[1].images)
+    figure.savefig(tmp_path / "a.png")
 
 
 # ---------------------------------------------------------------- the command
@@ -166,7 +128,7 @@ def test_the_command(models, capsys):
 def test_one_model_in_two_forms(models, capsys, monkeypatch):
     """Guards: the two agents of one model drawing the same numbers, or both or neither reading the rephrased form."""
     asked = []
-    monkeypatch.setattr(overlap, "evaluate", lambda agent, problems, k, new, temperature, generator: asked.append(
+    monkeypatch.setattr(diversity, "evaluate", lambda agent, problems, k, new, temperature, generator: asked.append(
         (agent.prompt(problems[0]), agent.model, generator.initial_seed())) or found("12", "21"))
     options = ["--rephrase", "B", "--limit", "2", "--k", "2", "--max-new-tokens", "4"]
     assert main(["one", "one", "--data", "d.jsonl", *options]) == 0
@@ -187,7 +149,7 @@ def test_one_model_in_two_forms(models, capsys, monkeypatch):
     (["one", "./nowhere", "--data", "d.jsonl"], "cannot load the model './nowhere'"),
     (["one", "two", "--data", "d.jsonl", "--rephrase", "C"], "the agents are A B"),
     (["one", "two", "--data", "bare.jsonl", "--rephrase", "B"], "holds no rephrased question"),
-    (["one", "two", "--data", "open.jsonl"], "no problem of open.jsonl has a reference answer"),
+    (["one", "two", "--data", "open.jsonl"], "open.jsonl holds no reference answer"),
     (["one", "two", "--data", "d.jsonl", "--k", "0"], "--k must be at least 1"),
     (["one", "two", "--data", "d.jsonl", "--temperature", "nan"], "--temperature"),
     (["one", "two", "--data", "d.jsonl", "--out", "no/such.png"], "--out no/such.png"),
@@ -201,12 +163,12 @@ def test_refused_in_one_line(arguments, reason, models, capsys):
     Path("open.jsonl").write_text('{"question": "w5"}')
     assert main(arguments) == 2
     told = capsys.readouterr().err.strip()
-    assert told.startswith("evaluate.py: ") and reason in told and "\n" not in told
+    assert told.startswith("lab.diversity: ") and reason in told and "\n" not in told
 
 
-def test_evaluate_is_the_command(capsys, monkeypatch):
-    """Guards: `python evaluate.py` without a main; its --help must explain the cells."""
-    monkeypatch.setattr(sys, "argv", ["evaluate.py", "--help"])
+def test_the_command_explains_itself(capsys, monkeypatch):
+    """Guards: `python -m lab.diversity` without a main; its --help must explain the cells."""
+    monkeypatch.setattr(sys, "argv", ["diversity.py", "--help"])
     with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(Path(overlap.__file__).with_name("diversity.py")), run_name="__main__")
-    assert end.value.code == 0 and "double\nfault" in capsys.readouterr().out
+        runpy.run_path(diversity.__file__, run_name="__main__")
+    assert end.value.code == 0 and "double fault" in capsys.readouterr().out
