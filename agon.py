@@ -78,15 +78,15 @@ def shorter_first(rewards: Tensor, c_b: Tensor, lengths: Tensor, most: float) ->
 # ---------------------------------------------------------------- who writes what
 
 
-def plain(agent: Agent, problems: Sequence[Problem], drafts: Rollouts | None, n: int, o) -> tuple[list[str], int]:
+def plain(agent: Agent, problems: Sequence[Problem], drafted: Rollouts | None, n: int, o) -> tuple[list[str], int]:
     """The prompts of somebody who reads no draft, and how many completions of each: P prompts, N of each."""
     return [agent.prompt(problem) for problem in problems], n
 
 
-def reading(agent: Agent, problems: Sequence[Problem], drafts: Rollouts, n: int, o) -> tuple[list[str], int]:
+def reading(agent: Agent, problems: Sequence[Problem], drafted: Rollouts, n: int, o) -> tuple[list[str], int]:
     """The prompts of somebody who reads the drafts: P*N, group after group, one completion of each."""
     return [challenge(agent, problem, text, answer, o)
-            for problem, texts, answers in zip(problems, drafts.texts, drafts.answers, strict=True)
+            for problem, texts, answers in zip(problems, drafted.texts, drafted.answers, strict=True)
             for text, answer in zip(texts, answers, strict=True)], 1  # fmt: skip
 
 
@@ -139,7 +139,8 @@ RECIPES = {
                           (Turn("drafter", ONE), Turn("challenger", ONE, reading)), ("A", "A > A")),
     "shared": Recipe("no exchange: nobody reads, a group is paid the conversion against one draft of the rival",
                      (DRAFT, Turn("challenger", PAIR[1], plain, against_one)), ("A", "B")),
-    "cooperative": Recipe("exchange of drafts; the reader is paid for being right", (DRAFT, Turn("challenger", PAIR[1], reading))),
+    "cooperative": Recipe("exchange of drafts; the reader is paid for being right",
+                          (DRAFT, Turn("challenger", PAIR[1], reading))),
     "margin": Recipe("exchange of drafts; the reader is paid c(b) - c(a)", (DRAFT, Turn("challenger", PAIR[1], reading, margin))),
     "agon": Recipe("exchange of drafts; the reader is paid 2 c(b) + c(b) (1 - c(a))",
                    (DRAFT, Turn("challenger", PAIR[1], reading, conversion))),
@@ -151,11 +152,11 @@ RECIPES = {
 
 def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, o) -> dict:
     """Draft, learn, challenge, learn: 2N completions of each problem. Returns the step's line of metrics."""
-    line, drafts, c_a = {"step": step, "halves": {}}, None, None
+    line, drafted, c_a = {"step": step, "halves": {}}, None, None
     for i, turn in enumerate(RECIPES[o.method].turns):
         agent = agents[turn.who(step)]
         # 1. It answers each problem N times: the drafter from the plain prompt, the challenger from the drafts' summaries.
-        prompts, k = turn.asks(agent, problems, drafts, turn.times * o.n, o)
+        prompts, k = turn.asks(agent, problems, drafted, turn.times * o.n, o)
         draws = runs.generator(o.seed, runs.SAMPLING, step, i)
         written = sample(agent, prompts, k, o.max_new_tokens, o.temperature, draws)  # [P,N] or [P*N,1]
         # 2. It is paid for being right, the challenger also for being right where the draft was wrong.
@@ -169,7 +170,7 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
         rows = o.micro_batch * c_b.shape[1]
         learned = update(agent, written, advantages, temperature=o.temperature, max_grad_norm=o.max_grad_norm, rows=rows)
         line["halves"][f"{turn.role} {agent.name}"] = learned | describe(written, rewards, c_b, c_a)
-        drafts, c_a = written, c_b
+        drafted, c_a = written, c_b
     return line
 
 
@@ -229,7 +230,7 @@ def assess(agents: Sequence[Agent], test: Sequence[Problem], k: int, o) -> dict:
             found = evaluate(drafter, test, k, o.max_new_tokens, o.temperature, generator)
         else:
             found, _ = cascade(drafter, reader, test, k, o, generator)
-        line["eval"][way] = found.measures() | {"k": k, "topics": found.by_topic}
+        line["eval"][way] = found.record() | {"k": k, "topics": found.by_topic}
     return line
 
 

@@ -134,18 +134,22 @@ def agreement_on_ring(written: Sequence[Rollouts]) -> float | None:
 def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
     """Held-out accuracy of every agent: `probes` by topic, the probability p that the theory speaks of, and `eval` over all.
 
-    And for two agents `omega`, by topic: the chance that two wrong answers are the same one.
+    All agents are measured on the original wording; `own_wording` has those that read another one, measured on that. For two
+    agents `omega` is, by topic, the chance that two wrong answers are the same one.
     """
     if not any(p.answer for p in test):
         return {}
-    found = [
-        evaluate(agent, test, o.eval_k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n))
-        for n, agent in enumerate(agents)
-    ]
+
+    def measured(n: int, rephrase: bool):
+        reader, draws = dataclasses.replace(agents[n], rephrase=rephrase), runs.generator(o.seed, runs.EVALUATION, n)
+        return evaluate(reader, test, o.eval_k, o.max_new_tokens, o.temperature, draws)
+
+    found = [measured(n, rephrase=False) for n in range(len(agents))]
     line = {
         "probes": {agent.name: one.by_topic for agent, one in zip(agents, found, strict=True)},
-        "eval": {agent.name: one.measures() for agent, one in zip(agents, found, strict=True)},
+        "eval": {agent.name: one.record() for agent, one in zip(agents, found, strict=True)},
         "problems": found[0].problems,
+        "own_wording": {agent.name: measured(n, True).record() for n, agent in enumerate(agents) if agent.rephrase},
     }
     if len(agents) == 2:
         graded = [problem for problem in test if problem.answer is not None]

@@ -54,7 +54,7 @@ def alternate(first, second, repeats: int) -> tuple[float, float, float]:
 
 def load(o) -> tuple[Agent, list[str]]:
     model, tokenizer = models.load_model(o.model, models.pick_device(o.device), "float32")
-    agent = Agent("A", model, tokenizer, answer="number")
+    agent = Agent("A", model, tokenizer, answer_style="number")
     return agent, [agent.prompt(p) for p in load_problems(o.data, limit=P)]
 
 
@@ -107,7 +107,7 @@ def step(o) -> None:
     def ours():
         rollouts = sample(agent, prompts, K, L)
         rewards = torch.tensor([[float(len(text)) for text in group] for group in rollouts.texts])
-        update(agent, rollouts, group_advantages(rewards), micro_batch=o.micro_batch)
+        update(agent, rollouts, group_advantages(rewards), rows=o.micro_batch * K)
 
     theirs, _ = load(o)
     with tempfile.TemporaryDirectory() as folder:
@@ -175,11 +175,11 @@ def update_limit(o) -> None:
     )  # the last token of a completion is read by nobody
     flops = 3 * 2 * (body * read + head * int(rollouts.mask.sum()))
     times, rates = [], []
-    update(agent, rollouts, advantages, micro_batch=o.micro_batch)
+    update(agent, rollouts, advantages, rows=o.micro_batch * K)
     for _ in range(o.repeats):
         rates.append(gemm_rate(agent.device, o.micro_batch * K * L, config.hidden_size, config.intermediate_size))
         start = time.perf_counter()
-        update(agent, rollouts, advantages, micro_batch=o.micro_batch)
+        update(agent, rollouts, advantages, rows=o.micro_batch * K)
         times.append(time.perf_counter() - start)
     rate, seconds = statistics.median(rates), statistics.median(times)
     print(
@@ -193,7 +193,7 @@ def shared(o) -> None:
     """(e) A cohort of three adapters over one base: sampled in one pass against agent by agent, and the memory of it."""
     model, tokenizer = models.load_model(o.model, models.pick_device(o.device), "float32")
     lora.inject(model, 16, 32.0, adapters=["A", "B", "C"])
-    agents = [Agent(name, model, tokenizer, adapter=name, answer="number") for name in "ABC"]
+    agents = [Agent(name, model, tokenizer, adapter=name, answer_style="number") for name in "ABC"]
     prompts = [agents[0].prompt(p) for p in load_problems(o.data, limit=2)]
     a, b, ratio = alternate(
         lambda: sample_cohort(agents, [prompts] * 3, 4, L),
@@ -268,7 +268,7 @@ def one_size(o) -> None:
     ids = torch.randint(0, 150_000, (4, 64)).tolist()
     rollouts = grpo.complete(model, agent.tokenizer, ids, [None] * 4, 4, 1.0, torch.rand(16, o.longest))
     sampled = time.perf_counter()
-    update(agent, rollouts, group_advantages(torch.rand(4, 4)), micro_batch=o.micro_batch)
+    update(agent, rollouts, group_advantages(torch.rand(4, 4)), rows=o.micro_batch * K)
     print(
         f"(d) {o.shape}: sample {sampled - start:.1f} s, update {time.perf_counter() - sampled:.1f} s, "
         f"peak {peak(device):.1f} GiB (of which {before:.1f} before the step); {estimate}",

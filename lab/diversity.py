@@ -27,8 +27,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from grpo import Agent
-from lab import models, runs, style, tinyworld
+from lab import runs, setup, style, tinyworld
 from lab.answers import same_answer
 from lab.data import Problem, answer_style, load_problems, need_answers, need_rephrased
 from lab.evaluate import Groups, Report, count_cells, evaluate, measures, omega
@@ -213,25 +212,12 @@ def read_problems(o: Options) -> list[Problem]:
     return found
 
 
-def make_agents(o: Options) -> list[Agent]:
-    """The agents; a model named twice is loaded once."""
-    device = models.pick_device(o.device)
-    if o.data == "tiny":
-        settings = tinyworld.WarmStart(seed=o.seed, kind=o.cohort)
-        loaded = [(model.to(device).eval(), t) for model, t in tinyworld.cohort(o.agents, settings=settings)]
-        o.models = [f"tiny world, {o.cohort}"] * len(loaded)
-    else:
-        once = {source: models.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
-        loaded = [once[source] for source in o.models]
-    return [
-        Agent(name, model, tokenizer, answer=o.answer, system=o.system, stop=o.stop, rephrase=name in o.rephrase)
-        for name, (model, tokenizer) in zip(o.names, loaded, strict=True)
-    ]
-
-
 def measure(o: Options) -> int:
     """Sample, print the tables, draw the figure. Returns the exit code."""
-    problems, agents = read_problems(o), make_agents(o)
+    problems, loaded = read_problems(o), setup.load(o, share=True)
+    agents = setup.make_agents(o, loaded, [None] * len(loaded), rephrase=o.rephrase)
+    if o.tiny:
+        o.models = [f"tiny world, {o.cohort}"] * len(loaded)
     problems = runs.fitting(problems, agents, o.max_new_tokens)
     reports = {
         a.name: evaluate(a, problems, o.k, o.max_new_tokens, o.temperature, runs.generator(o.seed, runs.EVALUATION, n))

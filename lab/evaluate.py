@@ -104,6 +104,12 @@ class Report:
     answers: list[list[str | None]]  # [P][K], for `omega` and the pairs of `diversity.py`
     right: list[list[bool]]  # [P][K], for intervals of parts
 
+    def record(self) -> dict:
+        """What a line of metrics keeps of it."""
+        low, high = self.interval
+        return {"pass1": self.pass1, "low": low, "high": high, "majk": self.majk, "length": self.length,
+                "truncated": self.truncated, "problems": self.problems}  # fmt: skip
+
 
 def evaluate(agent: Agent, problems: Sequence[Problem], k: int, max_new_tokens: int, temperature: float = 1.0,
              generator: torch.Generator | None = None, rows: int = AT_ONCE) -> Report:

@@ -28,11 +28,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from grpo import Agent, Rollouts, fits, sample_cohort
-from lab import models, runs
+from grpo import Agent, Rollouts, sample_cohort
+from lab import models, runs, setup
 from lab.answers import NUMBER, canonical, same_answer
 from lab.data import Problem, UserError, answer_style, load_problems
-from lab.models import chat
+from lab.models import chat, fits
 from lab.options import Above, Count, Sampling, check, parse
 from rewards import majority
 
@@ -193,8 +193,7 @@ def rephrase(o: Options, problems: Sequence[Problem]) -> None:
     made = {name: getattr(o, name) for name in SETTINGS} | {"instruction": INSTRUCTION}
     done = already_written(Path(o.out), made, problems)
     if done < len(problems):
-        model, tokenizer = models.load_model(o.model, models.pick_device(o.device), o.dtype)
-        agent = Agent("M", model, tokenizer, answer=o.answer, system=o.system, stop=o.stop)
+        (agent,) = setup.make_agents(o, [models.load_model(o.model, models.pick_device(o.device), o.dtype)], [None])
         for first in tqdm(range(done - done % o.batch, len(problems), o.batch), "rephrasing", unit="batch", dynamic_ncols=True):
             batch = dict(enumerate(problems[first : first + o.batch], start=first))
             for i, line in zip(batch, rewrite(agent, batch, o), strict=True):

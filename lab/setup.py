@@ -18,16 +18,17 @@ from lab.options import agent_names
 from rewards import REWARDS
 
 
-def load(o, device: torch.device) -> list[tuple]:
-    """The (model, tokenizer) of each agent, loaded or warmed up."""
-    if o.models is None:
+def load(o, share: bool) -> list[tuple]:
+    """The (model, tokenizer) of each agent: the tiny world's, warmed up, or --models, of which equal ones are `share`d."""
+    device = models.pick_device(o.device)
+    if o.data == "tiny":
         settings = tinyworld.WarmStart(seed=o.seed, kind=o.cohort)
-        if o.strengths:
+        if getattr(o, "strengths", None):
             settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])
         return [(model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, settings=settings)]
-    if o.lora_rank:
-        bases = {source: models.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
-        return [bases[source] for source in o.models]  # agents of one model share its base
+    if share:
+        once = {source: models.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
+        return [once[source] for source in o.models]
     return [models.load_model(source, device, o.dtype) for source in o.models]
 
 
@@ -56,7 +57,7 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
 
 def make_cohort(o) -> list[Agent]:
     """The agents of cohort.py at their start: models loaded (or warmed up), adapters put on, one optimizer each."""
-    loaded = load(o, models.pick_device(o.device))
+    loaded = load(o, share=o.lora_rank > 0)  # agents of one model share its frozen base
     names = agent_names(len(loaded))
     if o.lora_rank:
         for model in {id(model): model for model, _ in loaded}.values():

@@ -56,7 +56,7 @@ def pair() -> list[Agent]:
     """Two adapters over one random model, with large noise in both, so that they write differently."""
     model = tiny.model("qwen2")
     lora.inject(model, 2, 4.0, ["A", "B"], b_std=[0.3, 0.3])
-    agents = [Agent(name, model, tiny.tokenizer(), adapter=name, answer="number") for name in "AB"]
+    agents = [Agent(name, model, tiny.tokenizer(), adapter=name, answer_style="number") for name in "AB"]
     for agent in agents:
         agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-2, weight_decay=0.0)
     return agents

@@ -121,7 +121,7 @@ def test_a_run_writes_all_it_promises(tmp_path, capsys):
     assert 0 <= rest[0]["agreement"] <= 1 and rest[0]["agents"]["A"]["approx_kl"] < 1e-6
     saved = folder / "checkpoint-000002" / "A"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(saved), AutoTokenizer.from_pretrained(saved)
-    rollouts = sample(Agent("A", model, tokenizer, answer="number"), ["47+38="], 2, 12)
+    rollouts = sample(Agent("A", model, tokenizer, answer_style="number"), ["47+38="], 2, 12)
     assert rollouts.texts[0][0]
     told = capsys.readouterr().out
     assert "p_A + p_B" in told and "forecasts came true" in told and "next:" in told

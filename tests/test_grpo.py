@@ -21,6 +21,7 @@ from grpo import (
     token_weights,
     update,
 )
+from lab.models import with_own_prompt
 
 
 def test_advantages_by_hand():
@@ -142,7 +143,7 @@ def test_scoring_uses_the_temperature():
 
 
 class Successor(torch.nn.Module):
-    """Puts +20 on id + 1 and -20 elsewhere, whatever came before; stands in for a model in `read`."""
+    """Puts +20 on id + 1 and -20 elsewhere, whatever came before; stands in for a model in `forward`."""
 
     def logits(self, ids):
         return torch.full((*ids.shape, 32), -20.0).scatter(-1, (ids + 1)[..., None], 20.0)
@@ -150,7 +151,7 @@ class Successor(torch.nn.Module):
 
 def test_logprobs_are_not_shifted(monkeypatch):
     """T12: an unshifted gather scores each token by its own logits, -40 here; the first one is told by the last prompt token."""
-    monkeypatch.setattr(grpo, "read", lambda model, ids, mask, *_, **__: model.logits(ids)[model.wanted][None])
+    monkeypatch.setattr(grpo, "forward", lambda model, ids, mask, *_, **__: model.logits(ids)[model.wanted][None])
     model, completions = Successor(), torch.tensor([[5, 6, 7], [10, 11, 12]])
 
     class Only:
@@ -165,7 +166,8 @@ def test_logprobs_are_not_shifted(monkeypatch):
 
     monkeypatch.setattr(grpo, "head_reads_only", lambda _, wanted: Only(wanted))
     prompts, mask = left_pad([[3, 4], [7, 8, 9]], 0, torch.device("cpu"))  # of unequal lengths, in one batch
-    found = grpo.over_repeated_prompt(model, prompts, mask, completions, torch.ones(2, 3).long(), 1.0)
+    batch = with_own_prompt(prompts, mask, completions, torch.ones(2, 3).long())
+    found = grpo.next_logprobs(model, *batch, None, 1.0)[:, -3:]
     assert torch.allclose(found, torch.zeros(2, 3), atol=1e-4)
 
 
@@ -176,7 +178,7 @@ def gradients(model, rollouts, weights):
     return logp.detach(), [p.grad.clone() for p in model.parameters()]
 
 
-@pytest.mark.parametrize("name", tiny.CONFIGS)
+@pytest.mark.parametrize("name", tiny.EVERY)
 def test_shared_prompt_is_exact(name, monkeypatch):
     """Log-probs and gradients through the repeated cache equal those of the plain path, with unequal prompts and lengths."""
     model = tiny.model(name)
@@ -256,9 +258,9 @@ def moved(**options):
 @pytest.mark.parametrize("average", ["sequence", "token", "constant"])
 def test_micro_batches_change_memory_not_the_gradient(average):
     """T10: a token mean for each micro-batch trains another objective; a short last micro-batch keeps its true weight."""
-    whole, _ = moved(average=average, micro_batch=3, max_new_tokens=12)
+    whole, _ = moved(average=average, rows=12, max_new_tokens=12)
     for size in (1, 2):
-        assert torch.allclose(moved(average=average, micro_batch=size, max_new_tokens=12)[0], whole, atol=1e-6)
+        assert torch.allclose(moved(average=average, rows=4 * size, max_new_tokens=12)[0], whole, atol=1e-6)
     assert whole.norm() > 1e-3
 
 

@@ -1,25 +1,38 @@
 """Votes and rewards, each against numbers worked out by hand."""
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from lab.answers import extract_answer, same_answer
-from rewards import REWARDS, Ballots, Method, agreement, interaction, majority
+from lab.methods import Judged, hooks_of, interaction
+from rewards import REWARDS, Method, agreement, majority
 
 HALF = ["1/2", r"\frac12", "0.5"]
 
 
 def cohort_of(*answers, entropy=None, certainty=None, scores=None):
-    """Agents whose rollouts gave these answers: one P x K nested list each."""
-    return [SimpleNamespace(answers=a, entropy=entropy, certainty=certainty, scores=scores) for a in answers]
+    """Agents whose rollouts gave these answers, one P x K nested list each; a reward may read all that rollouts have."""
+    cohort = []
+    for given in answers:
+        p, k = len(given), len(given[0])
+        lengths = 1 + torch.arange(p * k).view(p, k) % 5  # [P,K]
+        mask = (torch.arange(5) < lengths[..., None]).long()  # [P,K,5]
+        finished = torch.tensor([[answer is not None for answer in group] for group in given])
+        cohort.append(Judged(
+            prompt_ids=torch.ones(p, 3, dtype=torch.long), prompt_mask=torch.ones(p, 3, dtype=torch.long),
+            completion_ids=mask * 7, mask=mask, logprobs=-0.5 * mask, finished=finished,
+            entropy=torch.full((p, k), 0.5) if entropy is None else entropy,
+            certainty=torch.full((p, k), 0.5) if certainty is None else certainty,
+            texts=[[f"so {answer}" for answer in group] for group in given], answers=given, scores=scores,
+        ))  # fmt: skip
+    return cohort
 
 
 def labels_of(name, cohort, truths):
     """The labels of every agent, where each agent's own rollouts vote."""
-    ballots = [Ballots(member.answers) for member in cohort]
+    ballots = [member.answers for member in cohort]
     return [REWARDS[name].labels(n, ballots, truths) for n in range(len(cohort))]
 
 
@@ -102,25 +115,15 @@ def test_each_form_is_labelled_by_the_other():
 
 def test_who_votes_need_not_be_who_is_trained():
     """W = 5 votes, K = 3 trained on; or a teacher's votes: the label is theirs, the rewards the agent's own."""
-    voters = [Ballots([["1", "1", "2", "2", "2"]])]
+    voters = [[["1", "1", "2", "2", "2"]]]
     cohort = cohort_of([["1", "1", "2"]])  # the first three of the five, whose own majority is 1
     for name in ("ttrl", "corewarding2"):
         labels = REWARDS[name].labels(0, voters, [None])
         assert labels == ["2"] and REWARDS[name].rewards(0, cohort, [None], labels).tolist() == [[0, 0, 1]]
 
 
-def test_votes_are_counted_once(monkeypatch):
-    """Labels, their figures and the agreement on the ring all read the votes; counting them costs a second each on MATH."""
-    counted = []
-    monkeypatch.setattr("rewards.majority", lambda group: counted.append(group) or "1")
-    ballots = [Ballots([["1"], ["2"]]), Ballots([["3"], ["4"]])]
-    for _ in range(3):
-        assert [REWARDS["corl"].labels(n, ballots, [None] * 2) for n in (0, 1)] == [["1", "1"]] * 2
-    assert sorted(counted) == [["1"], ["2"], ["3"], ["4"]]
-
-
 def test_what_a_discussion_pays():
-    """CoMAS: solver (s-1)/2, evaluator the rest to 1, and an unreadable score costs its scorer 1 and pays nobody."""
+    """CoMAS: solver (s-1)/2, evaluator what is left to 1, and an unreadable score costs its scorer 1 and pays nobody."""
     assert [interaction(s) for s in (1, 2, 3, None)] == [(0, 1, 0), (0.5, 0.5, 0), (1, 0, 0), (0, 0, -1)]
     cohort = cohort_of([["a", "b", "c", "d"]], scores=[[1, 2, 3, None]])
     assert paid("comas", 0, cohort, [None]).tolist() == [[0, 0.5, 1, 0]]
@@ -174,18 +177,17 @@ def test_no_label_no_reward():
 
 
 def test_what_methods_need():
-    """The command refuses a method by these fields."""
+    """The command refuses a method by these fields, and forecasts one by its theory."""
     assert {name for name, method in REWARDS.items() if method.needs_labels} == {"gt"}
-    assert {name for name, method in REWARDS.items() if method.needs_rephrased} == {"corewarding1"}
-    assert {name for name, method in REWARDS.items() if method.needs_teacher} == {"corewarding2"}
-    assert {name for name, method in REWARDS.items() if method.needs_chat} == {"comas"}
+    assert {name for name in REWARDS if hooks_of(name).needs_rephrased} == {"corewarding1"}
+    assert {name for name in REWARDS if hooks_of(name).needs_teacher} == {"corewarding2"}
+    assert {name for name in REWARDS if hooks_of(name).needs_chat} == {"comas"}
     assert {name for name, method in REWARDS.items() if method.min_agents > 1} == {"corl", "pooled", "comas"}
     assert {name for name, m in REWARDS.items() if m.by_vote} == {"corl", "ttrl", "pooled", "corewarding1", "corewarding2"}
+    assert {name: m.theory for name, m in REWARDS.items() if m.theory} == {n: n for n in ("corl", "ttrl", "gt", "pooled")}
 
 
-def test_texts_of_a_question_by_hand():
+def test_completions_of_a_question_by_hand():
     """K = 8, W = 32: a vote takes W, in both forms 2 W; a teacher writes W and its agent K, judges 3 K."""
-    without = {"corewarding1": 16, "corewarding2": 16, "comas": 24}
-    assert {name: m.texts(8) for name, m in REWARDS.items()} == dict.fromkeys(REWARDS, 8) | without
-    with_votes = {"corl": 32, "ttrl": 32, "pooled": 32, "corewarding1": 64, "corewarding2": 40, "comas": 24}
-    assert {name: m.texts(8, 32) for name, m in REWARDS.items()} == dict.fromkeys(REWARDS, 8) | with_votes
+    special = {"corewarding1": 64, "corewarding2": 40, "comas": 24}
+    assert {name: hooks_of(name).completions(8, 32) for name in REWARDS} == dict.fromkeys(REWARDS, 32) | special

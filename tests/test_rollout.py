@@ -10,7 +10,7 @@ import torch
 from transformers import Gemma3Config, GenerationConfig
 
 import grpo
-from grpo import Agent, can_share_prompt, complete, completion_mask, draw, left_pad, read, sample
+from grpo import Agent, complete, completion_mask, draw_token, forward, left_pad, sample
 from lab import models
 from lab.data import UserError
 from lab.models import end_tokens
@@ -89,7 +89,7 @@ def test_draw_inverts_the_distribution():
     """p = (.5, .25, .25): u = .1, .6, .8 and the largest float below 1 fall on tokens 0, 1, 2 and 2."""
     logits = torch.tensor([[2.0, 1.0, 1.0]]).mul(math.log(2)).repeat(4, 1)
     u = torch.tensor([0.1, 0.6, 0.8, 1 - 2**-24])
-    token, logprob, entropy, certainty = draw(logits, 1.0, u)
+    token, logprob, entropy, certainty = draw_token(logits, 1.0, u)
     assert token.tolist() == [0, 1, 2, 2]
     assert torch.allclose(logprob.exp(), torch.tensor([0.5, 0.25, 0.25, 0.25]))
     assert torch.allclose(entropy, torch.full((4,), 1.5 * math.log(2)))  # nats
@@ -101,18 +101,18 @@ def test_rounding_never_draws_an_impossible_token():
     """u next to 1 must not point behind the last token with any probability, where the rest have none (logit -inf)."""
     logits = torch.full((1, 50_000), -torch.inf)
     logits[0, :3] = 0.0
-    assert draw(logits, 1.0, torch.tensor([1 - 2**-24]))[0].item() == 2
+    assert draw_token(logits, 1.0, torch.tensor([1 - 2**-24]))[0].item() == 2
 
 
 def test_temperature_zero_is_argmax():
     """T06b: dividing by a temperature of 0 gives NaN."""
-    token, logprob, *_ = draw(torch.tensor([[1.0, 2.0]]), 0.0, torch.tensor([0.0]))
+    token, logprob, *_ = draw_token(torch.tensor([[1.0, 2.0]]), 0.0, torch.tensor([0.0]))
     assert token.item() == 1 and torch.isfinite(logprob).all()
 
 
 def test_logprob_is_at_the_sampling_temperature():
     """T05: logits (2, 0) at T = .5 give log p(0) = -.01815; untempered -.12693, a false ratio of .897."""
-    _, logprob, *_ = draw(torch.tensor([[2.0, 0.0]]), 0.5, torch.tensor([0.3]))
+    _, logprob, *_ = draw_token(torch.tensor([[2.0, 0.0]]), 0.5, torch.tensor([0.3]))
     assert logprob.item() == pytest.approx(-0.01815, abs=1e-5)
 
 
@@ -120,7 +120,7 @@ def test_only_our_options_decide_the_sampling():
     """T06a: a model's own top_k = 1 and repetition penalty made all completions of a group alike."""
     model = tiny.model()
     with torch.no_grad():
-        p = read(model, torch.tensor([[1, 5]]), torch.ones(1, 2, dtype=torch.long))[0, -1].softmax(-1)
+        p = forward(model, torch.tensor([[1, 5]]), torch.ones(1, 2, dtype=torch.long))[0, -1].softmax(-1)
     model.generation_config.update(top_k=1, repetition_penalty=1.3, do_sample=False, temperature=0.1)
     n = 4000
     first = write(model, [[1, 5]], k=n, length=1).completion_ids.flatten().tolist()
@@ -129,29 +129,39 @@ def test_only_our_options_decide_the_sampling():
     assert len(set(first)) > 20
 
 
-@pytest.mark.parametrize("name", tiny.CONFIGS)
-def test_shared_prompt_and_leaving_rows_change_nothing(name, monkeypatch):
-    """Same tokens whether prompts are read once and ended rows leave, or every row reads its own prompt and stays."""
+def alone(model, prompt: list[int], completion: list[int]) -> torch.Tensor:
+    """Log-probs of every word behind each token of a completion: one row, no padding, no cache. [len(completion),V]"""
+    logits = model(torch.tensor([prompt + completion]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+    return logits.log_softmax(-1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", tiny.EVERY)
+def test_shared_prompt_and_leaving_rows_change_nothing(name):
+    """Each rollout is the one that its numbers draw from a model that reads it alone, without padding and without a cache."""
     model = tiny.model(name)
     model.generation_config.eos_token_id = list(range(2, 14))  # end early and often, so that many rows leave
-    fast = write(model)
-    monkeypatch.setattr(grpo, "can_share_prompt", lambda _: False)
-    plain = write(model)
-    assert torch.equal(fast.completion_ids, plain.completion_ids) and torch.equal(fast.mask, plain.mask)
-    assert torch.allclose(fast.logprobs, plain.logprobs, rtol=0, atol=1e-5)
-    assert torch.allclose(fast.entropy, plain.entropy, rtol=0, atol=1e-5)
-    lengths = fast.mask.sum(-1)
-    assert lengths.min() < lengths.max()
+    found, numbers = write(model), uniform(len(PROMPTS) * 4, 12).view(len(PROMPTS), 4, 12)
+    assert found.mask.sum(-1).min() < found.mask.sum(-1).max()
+    for p, prompt in enumerate(PROMPTS):
+        for k in range(4):
+            n = int(found.mask[p, k].sum())
+            tokens = found.completion_ids[p, k, :n]
+            logp = alone(model, prompt, tokens.tolist())  # [n,V]
+            drawn, own, entropy, _ = draw_token(logp, 1.0, numbers[p, k, :n])
+            assert drawn.tolist() == tokens.tolist()
+            assert torch.allclose(found.logprobs[p, k, :n], own, rtol=0, atol=1e-5)
+            assert abs(found.entropy[p, k] - entropy.mean()) < 1e-5
 
 
-@pytest.mark.parametrize("name", tiny.CONFIGS)
+@pytest.mark.parametrize("name", tiny.EVERY)
 def test_each_prompt_is_read_once_and_ended_rows_are_not_read(name, monkeypatch):
     """Both savings could be lost in silence, under a cache class of another name say, and every result would stay right."""
     model, rows = tiny.model(name), []
     model.generation_config.eos_token_id = list(range(2, 14))
-    monkeypatch.setattr(grpo, "read", lambda m, ids, *rest, **more: rows.append(len(ids)) or read(m, ids, *rest, **more))
+    monkeypatch.setattr(grpo, "forward", lambda m, ids, *rest, **more: rows.append(len(ids)) or forward(m, ids, *rest, **more))
     found = write(model)
-    assert can_share_prompt(model) and rows[0] == len(PROMPTS)
+    assert rows[0] == len(PROMPTS)
     assert sum(rows[1:]) == int(found.mask.sum()) - len(PROMPTS) * 4  # the last token of a completion is read by nobody
 
 
@@ -182,7 +192,7 @@ def test_a_rollout_does_not_depend_on_its_neighbours():
 
 def test_same_seed_same_rollouts_and_truncated_have_no_answer():
     """T06d, A20b: a repeated seed repeats the draws; a completion cut off by the limit neither votes nor earns."""
-    agent = Agent("A", tiny.model(), tiny.tokenizer(), answer="number")
+    agent = Agent("A", tiny.model(), tiny.tokenizer(), answer_style="number")
     first, second = (sample(agent, ["w5 w6", "w7"], 8, 6, generator=torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(first.completion_ids, second.completion_ids)
     assert not first.finished.all()
@@ -211,4 +221,4 @@ def test_a_prompt_fits_or_does_not(limit, fitting):
     """Three tokens and three new ones need a context of six: one token less, and the model reads beyond what it has learnt."""
     model = tiny.model()
     model.config.max_position_embeddings = limit
-    assert grpo.fits(Agent("A", model, tiny.tokenizer()), "w3 w4 w5", 3) is fitting
+    assert models.fits(Agent("A", model, tiny.tokenizer()), "w3 w4 w5", 3) is fitting

@@ -3,6 +3,7 @@
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     Gemma3TextConfig,
     GPT2Config,
@@ -45,12 +46,25 @@ CONFIGS = {
         initializer_range=0.2,
     ),
 }
+# Layers whose cache is a recurrent state: it can be copied for sampling, and carries no gradient to share a prompt with.
+RECURRENT = {
+    "qwen3.5": lambda: AutoConfig.for_model(
+        "qwen3_5_text", **SMALL, head_dim=8, layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2,
+        linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4,
+    ),
+    "lfm2": lambda: AutoConfig.for_model("lfm2", **SMALL, layer_types=["conv", "full_attention"], conv_L_cache=3),
+    "falcon-h1": lambda: AutoConfig.for_model(
+        "falcon_h1", **SMALL, head_dim=8, mamba_d_ssm=64, mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=1, mamba_d_state=8,
+        mamba_chunk_size=8,
+    ),
+}  # fmt: skip
+EVERY = CONFIGS | RECURRENT
 
 
 def model(name: str = "qwen2", seed: int = 0):
     """A random model in eval mode, the same for the same seed."""
     torch.manual_seed(seed)
-    return AutoModelForCausalLM.from_config(CONFIGS[name]()).eval()
+    return AutoModelForCausalLM.from_config(EVERY[name]()).eval()
 
 
 def tokenizer() -> PreTrainedTokenizerFast:

@@ -1,4 +1,4 @@
-"""CoMAS: who judges whom, what a discussion pays, and three kinds of text in one update."""
+"""What methods add to a step: the teacher of Co-rewarding-II and the judges of CoMAS, against numbers worked out by hand."""
 
 from types import SimpleNamespace
 
@@ -6,11 +6,75 @@ import pytest
 import tiny
 import torch
 
-import grpo
-from grpo import Agent, sample, token_logprobs
-from lab import judges
+import lora
+from grpo import Agent, Rollouts, sample, token_logprobs
+from lab import methods
 from lab.data import Problem, UserError
-from lab.judges import draw_judges, join, judge, need_chat, pay, read_score
+from lab.methods import alpha, draw_judges, follow, hooks_of, join, judge, make_teachers, pay, read_score
+from lab.models import fits
+
+
+def adapted(names: list[str], seed: int = 0):
+    """A tiny model with these adapters."""
+    model = tiny.model("qwen2")
+    lora.inject(model, 2, 4.0, adapters=names, seed=seed)
+    return model
+
+
+def test_schedule_by_hand():
+    """a_0 at the first step, half-way between at T/2 + 1, never quite a_1: off by one step and the last a would be a_1."""
+    assert alpha(1, 4) == 0.01
+    assert abs(alpha(2, 4) - 0.00853700) < 1e-8  # 1e-5 + 0.00999 (1 + cos 45) / 2
+    assert abs(alpha(3, 4) - 0.005005) < 1e-9  # the cosine is 0
+    assert abs(alpha(4, 4) - 0.00147300) < 1e-8
+
+
+def test_average_by_hand():
+    """(1 - a) teacher + a policy: with the roles exchanged the teacher would be the policy, and the method TTRL."""
+    policy = Agent("A", tiny.model("qwen2"), tiny.tokenizer())
+    (teacher,) = make_teachers([policy])
+    for p in policy.parameters():
+        p.data.fill_(2.0)
+    for p in teacher.parameters():
+        p.data.fill_(1.0)
+    follow(teacher, policy, 0.25)
+    assert all((p == 1.25).all() for p in teacher.parameters())
+    assert all((p == 2.0).all() for p in policy.parameters())
+
+
+def test_a_bfloat16_policy_has_a_float32_teacher():
+    """1 % of a difference of 1/128 is lost in bfloat16: that teacher would never move."""
+    policy = Agent("A", tiny.model("qwen2").bfloat16(), tiny.tokenizer())
+    (teacher,) = make_teachers([policy])
+    slow, fast = (agent.parameters()[0] for agent in (teacher, policy))
+    fast.data.fill_(1 + 1 / 128)
+    slow.data.fill_(1.0)
+    follow(teacher, policy, 0.01)
+    assert slow.dtype == torch.float32 and torch.allclose(slow, torch.tensor(1 + 0.01 / 128), atol=1e-7, rtol=0)
+    assert not any(p.requires_grad for p in teacher.parameters()) and teacher.optimizer is None
+
+
+def test_adapters_are_averaged_and_start_as_the_policy():
+    """A and B each; the teacher's adapter is drawn anew by `inject` and must be made equal, and leave the policy's alone."""
+    model = adapted(["A", "A-teacher"])
+    policy = Agent("A", model, tiny.tokenizer(), adapter="A")
+    before = [p.clone() for p in policy.parameters()]
+    (teacher,) = make_teachers([policy])
+    assert teacher.adapter == "A-teacher" and teacher.model is model
+    assert all(torch.equal(a, b) for a, b in zip(teacher.parameters(), before, strict=True))
+    for p in policy.parameters():
+        p.data += 1
+    follow(teacher, policy, 0.5)
+    assert all(torch.allclose(a, b + 0.5) for a, b in zip(teacher.parameters(), before, strict=True))
+    assert all(torch.equal(a, b + 1) for a, b in zip(policy.parameters(), before, strict=True))
+
+
+def test_a_teacher_does_not_change_where_the_policy_starts():
+    """In --compare every method begins with the same weights, though this one has more adapters."""
+    alone, beside = adapted(["A", "B"]), adapted(["A", "B", "A-teacher", "B-teacher"])
+    for name in "AB":
+        pairs = zip(lora.parameters(alone, name), lora.parameters(beside, name), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +117,13 @@ def test_pay_by_hand():
 def test_everybody_reads_and_pays_the_right_text(monkeypatch):
     """3 agents, 2 questions, K = 2: each evaluation must be shown with its own solution, and its score go back to both."""
     tokenizer = SimpleNamespace(plain_prompt=True)
-    monkeypatch.setattr(judges, "fits", lambda *_: True)
+    monkeypatch.setattr(methods, "fits", lambda *_: True)
     agents = [SimpleNamespace(name=name, tokenizer=tokenizer, thinking=False) for name in "ABC"]
     solutions = [[[f"<{n}{p}{k}>" for k in (0, 1)] for p in (0, 1)] for n in range(3)]
-    cohort = [SimpleNamespace(texts=texts) for texts in solutions]
+    empty = torch.zeros(2, 2)
+    cohort = [Rollouts(*[empty] * 8, texts=texts) for texts in solutions]
     drawn = [(0, 2), (2, 1)]
-    monkeypatch.setattr(judges, "draw_judges", lambda *_: drawn)
+    monkeypatch.setattr(methods, "draw_judges", lambda *_: drawn)
     # Scores of the solutions; the text of B's first to question 1 is cut off.
     given = {"000": 1, "001": 2, "010": 3, "011": 1, "100": 2, "101": 3, "110": None, "111": 1,
              "200": 3, "201": 1, "210": 2, "211": 2}
@@ -78,7 +143,7 @@ def test_everybody_reads_and_pays_the_right_text(monkeypatch):
             out.append(SimpleNamespace(texts=written, finished=finished))
         return out
 
-    monkeypatch.setattr(judges, "sample_cohort", fake)
+    monkeypatch.setattr(methods, "sample_cohort", fake)
     problems = [Problem("question 0"), Problem("question 1")]
     found = judge(agents, cohort, problems, 8, 1.0, [None] * 4)
     for (n, p, k), key in [((n, p, k), f"{n}{p}{k}") for n in range(3) for p in (0, 1) for k in (0, 1)]:
@@ -96,19 +161,19 @@ def test_what_does_not_fit_loses_its_middle():
     """Another model's text can need more tokens here: it must end neither the run nor without the answer at its end."""
     agent = Agent("A", tiny.model("qwen3"), tiny.tokenizer())  # a context of 128, a token a word
     words = [f"w{3 + i % 60}" for i in range(90)]
-    short = judges.ask(agent, judges.EVALUATE, "w3", 20, solution=" ".join(words[:20]))
+    short = methods.ask(agent, methods.EVALUATE, "w3", 20, solution=" ".join(words[:20]))
     assert " ".join(words[:20]) in short and "[...]" not in short
-    for form, more in ((judges.EVALUATE, {}), (judges.SCORE, {"evaluation": " ".join(words)})):
-        prompt = judges.ask(agent, form, "w3", 20, solution=" ".join(words), **more)
-        assert grpo.fits(agent, prompt, 20)
+    for form, more in ((methods.EVALUATE, {}), (methods.SCORE, {"evaluation": " ".join(words)})):
+        prompt = methods.ask(agent, form, "w3", 20, solution=" ".join(words), **more)
+        assert fits(agent, prompt, 20)
         if not more:
             assert "w3 w4 w5" in prompt and f" {words[-2]} {words[-1]}" in prompt and "[...]" in prompt
-    assert judges.without_middle("abcdefgh", 0.5) == "ab [...] gh" and judges.without_middle("abcd", 0) == " [...] "
+    assert methods.without_middle("abcdefgh", 0.5) == "ab [...] gh" and methods.without_middle("abcd", 0) == " [...] "
 
 
 def test_joined_rollouts_are_scored_as_before():
     """Padding that shifts a prompt, or a prompt given to another's completion, changes log-probs and trains on nonsense."""
-    agent = Agent("A", tiny.model("qwen3"), tiny.tokenizer(), answer="number")
+    agent = Agent("A", tiny.model("qwen3"), tiny.tokenizer(), answer_style="number")
     long = sample(agent, ["w3 w4 w5 w6 w7", "w8"], 3, 9, generator=torch.Generator().manual_seed(0))
     short = sample(agent, ["w9 w10"], 2, 4, generator=torch.Generator().manual_seed(1))
     advantages = torch.arange(6.0).view(2, 3), torch.tensor([[7.0, 8.0]])
@@ -125,4 +190,4 @@ def test_a_model_without_a_chat_template_is_no_judge():
     """A base model goes on with the text it is shown; it would be trained on noise, and nobody told why."""
     with pytest.raises(UserError, match="comas needs chat models.*B"):
         chatty = SimpleNamespace(name="A", tokenizer=SimpleNamespace(chat_template="x"))
-        need_chat([chatty, Agent("B", None, tiny.tokenizer())], "comas")
+        hooks_of("comas").accept([chatty, Agent("B", None, tiny.tokenizer())], "comas")
