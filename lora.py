@@ -59,8 +59,7 @@ class Shared:
             return None
         if self.originals:
             raise LoraError("an adapter is merged into the base; call unmerge before using adapters")
-        if hasattr(adapter, "tolist"):
-            adapter = adapter.tolist()
+        adapter = adapter.tolist() if torch.is_tensor(adapter) else adapter
         if not isinstance(adapter, list | tuple):
             return Choice([self.index(adapter)])
         rows = [self.index(row) for row in adapter]
@@ -110,8 +109,11 @@ class LoRALinear(nn.Module):
 
     def change_by_row(self, choice: Choice, x: torch.Tensor) -> torch.Tensor:
         """Each row through its own adapter, one pair of products per adapter: [rows, ..., in] -> [rows, ..., out]."""
-        if len(x) != sum(choice.sizes):
-            raise LoraError(f"use() was given {sum(choice.sizes)} rows, but the batch has {len(x)}")
+        rows = sum(choice.sizes)
+        if x.ndim == 2 and len(x) > rows and len(x) % rows == 0:  # layers of experts flatten a batch to [rows * S, in]
+            return self.change_by_row(choice, x.view(rows, -1, x.shape[-1])).flatten(0, 1)
+        if len(x) != rows:
+            raise LoraError(f"use() was given {rows} rows, but the batch has {len(x)}")
         if choice.order is not None:
             x = x[choice.order]
         parts = zip(choice.adapters, x.split(choice.sizes), strict=True)
@@ -140,24 +142,16 @@ def _shared(model: nn.Module) -> Shared:
     return model._lora
 
 
-def _place(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, module)
-
-
-def _endings(names) -> list:
-    return sorted({name.rpartition(".")[2] for name in names})
-
-
 def _match(model: nn.Module, targets) -> dict:
     """The layers that `targets` mean, by name. Raises LoraError for one that is not there or cannot be adapted."""
     modules = dict(model.named_modules())
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    chosen = {n: m for n, m in modules.items() if isinstance(m, nn.Linear | Conv1D) and m is not head}
+    chosen = {n: m for n, m in modules.items() if type(m) in (nn.Linear, Conv1D) and m is not head}  # a router is another type
     if targets is not None:
         hits = {t: {n for n in modules if n == t or n.endswith(f".{t}")} for t in targets}
         for target in [t for t in targets if not t or not hits[t]]:
-            raise LoraError(f"no layer is called {target!r}; linear layers here: {', '.join(_endings(chosen))}")
+            known = ", ".join(sorted({name.rpartition(".")[2] for name in chosen}))
+            raise LoraError(f"no layer is called {target!r}; linear layers here: {known}")
         chosen = {n: m for n, m in modules.items() if any(n in names for names in hits.values())}
     if not chosen:
         raise LoraError("there are no linear layers to adapt")
@@ -186,7 +180,7 @@ def inject(model: nn.Module, rank: int, alpha: float, adapters=1, targets=None, 
     adapters: how many, or a list of names. targets: a list of names or name endings ("q_proj"); None = all linear
     layers but the output head. b_std: standard deviation of B at the start, one for all or one each; at 0 (standard
     LoRA) the model starts as the bare base exactly. seed: an int or a CPU torch.Generator; adapter i starts the same
-    however many follow it. Write the adapters with `save`; `save_pretrained` is for merged models.
+    however many follow it. Write the adapters with `lab.peft.save`; `save_pretrained` is for merged models.
     """
     names = [str(i) for i in range(adapters)] if isinstance(adapters, int) else adapters
     stds = [b_std] * len(names) if isinstance(b_std, int | float) else b_std
@@ -202,7 +196,7 @@ def inject(model: nn.Module, rank: int, alpha: float, adapters=1, targets=None, 
     model._lora = shared = Shared(rank, alpha, _fingerprint(layers))
     for name, layer in layers.items():
         shared.layers[name] = LoRALinear(layer, shared)
-        _place(model, name, shared.layers[name])
+        model.set_submodule(name, shared.layers[name])
     for name, std in zip(names, stds, strict=True):
         shared.add(name, std, generator)
     return list(layers)
@@ -237,17 +231,8 @@ def checkpointing(model: nn.Module) -> None:
 
 def parameters(model: nn.Module, adapter) -> list:
     """The parameters of one adapter, for its optimizer: r (in + out) numbers for each adapted layer."""
-    shared = _shared(model)
-    i = shared.index(adapter)
+    i, shared = _shared(model).index(adapter), _shared(model)
     return [p for layer in shared.layers.values() for p in (layer.A[i], layer.B[i])]
-
-
-
-
-
-
-
-
 
 
 @torch.no_grad()
@@ -271,11 +256,10 @@ def merge(model: nn.Module, adapter) -> float:
         weight.copy_(wanted)
         lost += (wanted - weight.float()).square().sum().item()
         total += delta.square().sum().item()
-        _place(model, name, layer.base)
+        model.set_submodule(name, layer.base)
     share = math.sqrt(lost / total) if total else 0.0
     if share >= 0.01:
-        warnings.warn(f"merge: {weight.dtype} swallowed {share:.0%} of the adapter's change; to keep it, merge into a "
-                      f"float32 base or use the adapter unmerged", stacklevel=3)
+        warnings.warn(f"merge: {weight.dtype} swallowed {share:.0%} of the adapter's change; use a float32 base", stacklevel=3)
     return share
 
 
@@ -287,5 +271,5 @@ def unmerge(model: nn.Module) -> None:
         raise LoraError("no adapter is merged")
     for name, original in shared.originals.items():
         shared.layers[name].base.weight.copy_(original)
-        _place(model, name, shared.layers[name])
+        model.set_submodule(name, shared.layers[name])
     shared.originals.clear()

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from lora import LoraError, _endings, _fingerprint, _match, _shape, _shared, inject, parameters
+from lora import LoraError, _fingerprint, _match, _shape, _shared, inject, parameters
 
 CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
 KEY = "base_model.model.{}.lora_{}.weight"  # PEFT's name for A and B of one layer
@@ -22,7 +22,8 @@ PLAIN = {"peft_type": ["LORA"], "bias": ["none"], "init_lora_weights": [True, "g
 def save(model: nn.Module, adapter, folder) -> None:
     """Write one adapter to `folder` in PEFT's format, for `load` and for `PeftModel.from_pretrained`."""
     shared, folder = _shared(model), Path(folder)
-    i, names, endings = shared.index(adapter), list(shared.layers), _endings(shared.layers)
+    i, names = shared.index(adapter), list(shared.layers)
+    endings = sorted({name.rpartition(".")[2] for name in names})
     tensors = {KEY.format(name, part): getattr(layer, part)[i].detach().cpu().contiguous()
                for name, layer in shared.layers.items() for part in "AB"}
     meant = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in endings]

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 import lora
-from lab import peft
+from lab import peft as disk
 
 NEEDS_PEFT = "PEFT is not installed, so its file format is not compared; benchmarks/requirements.txt lists it"
 # PEFT itself asks transformers 5.24 for a property by its old name.
@@ -327,9 +327,9 @@ def test_an_untied_head_can_be_adapted(tmp_path):
     """Guards against refusing lm_head where it has a weight of its own."""
     model = make(tie_word_embeddings=False)
     assert lora.inject(model, 2, 4, targets=["q_proj", "lm_head"], b_std=0.1)[-1] == "lm_head"
-    peft.save(model, 0, tmp_path)
+    disk.save(model, 0, tmp_path)
     fresh = make(tie_word_embeddings=False)
-    peft.load(fresh, "a", tmp_path)
+    disk.load(fresh, "a", tmp_path)
     assert same_bits(logits_of(fresh, 0), logits_of(model, 0))
 
 
@@ -418,13 +418,13 @@ def test_a_file_alone_restores_the_adapter(kind, tmp_path):
     targets = ["c_attn"] if kind == "gpt2" else ["q_proj", "down_proj"]
     lora.inject(model, 4, 16, ["lora", "b.c/d"], targets, b_std=0.05)
     for i, name in enumerate(["lora", "b.c/d"]):
-        peft.save(model, name, tmp_path / str(i))
+        disk.save(model, name, tmp_path / str(i))
     fresh = make(kind)
-    assert peft.load(fresh, "lora", tmp_path / "0") == 0 and peft.load(fresh, "b.c/d", tmp_path / "1") == 1
+    assert disk.load(fresh, "lora", tmp_path / "0") == 0 and disk.load(fresh, "b.c/d", tmp_path / "1") == 1
     assert fresh._lora.alpha / fresh._lora.rank == 4
     for name in ("lora", "b.c/d"):
         assert same_bits(logits_of(fresh, name), logits_of(model, name))
-    assert peft.load(fresh, 1, tmp_path / "0") == 1         # overwrites
+    assert disk.load(fresh, 1, tmp_path / "0") == 1         # overwrites
     assert same_bits(logits_of(fresh, 1), logits_of(model, 0))
     assert len(fresh._lora.names) == 2
 
@@ -433,12 +433,12 @@ def test_odd_module_names(tmp_path):
     """Guards against names rewritten by substring: `weighted_mix`, and layers called lora_A, base, weight (T17)."""
     model, x = Toy(), torch.randn(3, 8)
     lora.inject(model, 2, 4, b_std=0.3)
-    peft.save(model, 0, tmp_path)
+    disk.save(model, 0, tmp_path)
     fresh = Toy()
-    peft.load(fresh, "a", tmp_path)
+    disk.load(fresh, "a", tmp_path)
     with lora.use(model, 0), lora.use(fresh, 0):
         assert torch.equal(model(x), fresh(x))
-    assert set(load_file(tmp_path / peft.TENSOR_FILE)) == {
+    assert set(load_file(tmp_path / disk.TENSOR_FILE)) == {
         f"base_model.model.{name}.lora_{part}.weight"
         for name in ("weighted_mix", "lora_A", "base", "lora.weight") for part in "AB"}
 
@@ -526,12 +526,12 @@ def test_a_file_that_does_not_fit_is_refused_by_key(injected, fault, tmp_path):
     """Guards against an untrained or too strong adapter behind a file that loaded without loading (T17)."""
     model = make()
     lora.inject(model, 4, 8, b_std=0.05)
-    peft.save(model, 0, tmp_path)
-    tensors = load_file(tmp_path / peft.TENSOR_FILE)
-    config = json.loads((tmp_path / peft.CONFIG_FILE).read_text())
+    disk.save(model, 0, tmp_path)
+    tensors = load_file(tmp_path / disk.TENSOR_FILE)
+    config = json.loads((tmp_path / disk.CONFIG_FILE).read_text())
     named = fault(tensors, config)
-    save_file(tensors, tmp_path / peft.TENSOR_FILE)
-    (tmp_path / peft.CONFIG_FILE).write_text(json.dumps(config))
+    save_file(tensors, tmp_path / disk.TENSOR_FILE)
+    (tmp_path / disk.CONFIG_FILE).write_text(json.dumps(config))
     fresh = make()
     if injected:
         lora.inject(fresh, 4, 8, b_std=0.01)
@@ -539,7 +539,7 @@ def test_a_file_that_does_not_fit_is_refused_by_key(injected, fault, tmp_path):
     before = snapshot(fresh)
     for adapter in ("0", "new"):
         with pytest.raises(lora.LoraError) as error:
-            peft.load(fresh, adapter, tmp_path)
+            disk.load(fresh, adapter, tmp_path)
         assert named in str(error.value)
     after = snapshot(fresh)
     assert after.keys() == before.keys() and all(same_bits(after[n], before[n]) for n in before)     # nothing changed
@@ -550,42 +550,53 @@ def test_another_base_or_rank_or_alpha_is_refused(tmp_path):
     """Guards against an adapter on a base it was not trained on, of another shape or of the same (T17)."""
     model = make()
     lora.inject(model, 4, 8, b_std=0.05)
-    peft.save(model, 0, tmp_path)
+    disk.save(model, 0, tmp_path)
     with pytest.raises(lora.LoraError, match="base_sha256"):
-        peft.load(make(seed=1), "a", tmp_path)
+        disk.load(make(seed=1), "a", tmp_path)
     with pytest.raises(lora.LoraError, match="linear layers here: c_attn"):
-        peft.load(make("gpt2"), "a", tmp_path)
+        disk.load(make("gpt2"), "a", tmp_path)
     with pytest.raises(lora.LoraError, match=r"q_proj.lora_A.weight has shape \(4, 32\)"):
         torch.manual_seed(0)
-        peft.load(AutoModelForCausalLM.from_config(Qwen2Config(**{**SIZES, "hidden_size": 64})), "a", tmp_path)
+        disk.load(AutoModelForCausalLM.from_config(Qwen2Config(**{**SIZES, "hidden_size": 64})), "a", tmp_path)
     for rank, alpha in ((8, 8), (4, 16)):
         other = make()
         lora.inject(other, rank, alpha)
         with pytest.raises(lora.LoraError, match=f"r=4, lora_alpha=8, but .* r={rank}, lora_alpha={alpha}"):
-            peft.load(other, 0, tmp_path)
+            disk.load(other, 0, tmp_path)
     with pytest.raises(lora.LoraError, match="no adapters"):
-        peft.load(make(), 0, tmp_path)
-    peft.load(make(dtype=torch.bfloat16), "a", tmp_path)      # the same base in another precision is the same base
+        disk.load(make(), 0, tmp_path)
+    disk.load(make(dtype=torch.bfloat16), "a", tmp_path)      # the same base in another precision is the same base
 
 
 def test_broken_and_missing_files(tmp_path):
     """Guards against a traceback, or a half-read adapter, after a write that was cut short."""
     with pytest.raises(lora.LoraError, match=r"adapter_config.json cannot be read"):
-        peft.load(make(), "a", tmp_path)
+        disk.load(make(), "a", tmp_path)
     model = make()
     lora.inject(model, 4, 8)
-    peft.save(model, 0, tmp_path)
-    path = tmp_path / peft.TENSOR_FILE
+    disk.save(model, 0, tmp_path)
+    path = tmp_path / disk.TENSOR_FILE
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(lora.LoraError, match=r"adapter_model.safetensors cannot be read"):
-        peft.load(make(), "a", tmp_path)
+        disk.load(make(), "a", tmp_path)
     path.unlink()
     with pytest.raises(lora.LoraError, match=r"adapter_model.safetensors cannot be read"):
-        peft.load(make(), "a", tmp_path)
+        disk.load(make(), "a", tmp_path)
     for text in ("{", "[1]", "3", '{"r": "4"}'):
-        (tmp_path / peft.CONFIG_FILE).write_text(text)
+        (tmp_path / disk.CONFIG_FILE).write_text(text)
         with pytest.raises(lora.LoraError, match=r"adapter_config.json"):
-            peft.load(make(), "a", tmp_path)
+            disk.load(make(), "a", tmp_path)
+
+
+def test_a_layer_of_experts_flattens_its_batch():
+    """Mixture-of-experts blocks view [rows,S,in] as [rows*S,in]: each position still goes through its own row's adapter."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5))
+    lora.inject(model, 2, 4.0, ["a", "b"], b_std=0.5)
+    x = torch.randn(3, 4, 6)
+    with lora.use(model, ["b", "a", "b"]):
+        assert torch.equal(model(x.flatten(0, 1)), model(x).flatten(0, 1))
+        with pytest.raises(lora.LoraError, match="3 rows, but the batch has 4"):
+            model(x[0])
 
 
 # --- PEFT -----------------------------------------------------------------------------------------------------------
@@ -600,7 +611,7 @@ def test_peft_reads_what_is_saved_here(kind, targets, tmp_path):
     model = make(kind)
     names = lora.inject(model, 4, 16, 2, targets=None if targets == "default" else [first], b_std=0.05)
     assert targets == "default" or names == [first]
-    peft.save(model, 1, tmp_path)
+    disk.save(model, 1, tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)   # PEFT's own
@@ -631,7 +642,7 @@ def test_what_peft_saves_loads_here(kind, targets, tmp_path):
     theirs = _peft_model(peft, kind, make(kind), **({"target_modules": targets} if targets == "all-linear" else {}))
     theirs.save_pretrained(tmp_path)
     model = make(kind)
-    assert peft.load(model, "a", tmp_path) == 0
+    assert disk.load(model, "a", tmp_path) == 0
     assert (logits_of(model, 0) - logits(theirs)).abs().max() < 1e-5
     assert (logits_of(model, 0) - logits_of(model, None)).abs().max() > 1e-2
     lora.merge(model, 0)
@@ -644,7 +655,7 @@ def test_a_bfloat16_base_agrees_with_peft(tmp_path):
     peft = pytest.importorskip("peft", reason=NEEDS_PEFT)
     model = make(dtype=torch.bfloat16)
     lora.inject(model, 4, 16, b_std=0.05)
-    peft.save(model, 0, tmp_path)
+    disk.save(model, 0, tmp_path)
     theirs = peft.PeftModel.from_pretrained(make(dtype=torch.bfloat16), tmp_path).eval()
     assert (logits(theirs) - logits_of(model, 0)).abs().max() < 1e-5
 
@@ -661,7 +672,7 @@ def test_what_peft_can_and_we_cannot_is_refused_by_name(settings, tmp_path):
         warnings.simplefilter("ignore")
         _peft_model(peft, "qwen2", make(tie_word_embeddings=False), **settings).save_pretrained(tmp_path)
     with pytest.raises(lora.LoraError, match=next(iter(settings))):
-        peft.load(make(tie_word_embeddings=False), "a", tmp_path)
+        disk.load(make(tie_word_embeddings=False), "a", tmp_path)
 
 
 # --- gradient checkpointing -----------------------------------------------------------------------------------------
