@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 import agon
 import cohort
 from grpo import draw
-from lab import measure, runs, tinyworld
+from lab import data, measure, runs, suite, tinyworld
 from lab.data import Problem
 from lab.evaluate import grade, maj_at_k, pooled
 
@@ -157,6 +157,35 @@ def test_the_pool_votes_with_all_answers(model_folder, data_file, monkeypatch, c
     rows = measured(capsys, str(model_folder), str(model_folder), "--data", str(data_file), "--pool", "--k", "6",
                     "--answer", "number", "--max-new-tokens", "4")  # fmt: skip
     assert len(rows) == 2
+
+
+# ---------------------------------------------------------------- several benchmarks
+
+
+def test_the_suite(model_folder, data_file, tmp_path, monkeypatch, capsys):
+    """Guards: a mean over what happens to be at hand; an absent benchmark downloaded unasked, or left out in silence."""
+    monkeypatch.setenv("COHORT_CACHE", str(tmp_path))
+    monkeypatch.setattr(data.urllib.request, "urlopen", lambda *_, **__: pytest.fail("nothing is downloaded unasked"))
+    monkeypatch.setattr(data, "importlib", None)
+    common = [str(model_folder), "--k", "2", "--max-new-tokens", "4"]
+    assert suite.main([*common, "--only", str(data_file), "aime24", "olympiad"]) == 0
+    told = capsys.readouterr().out
+    assert "mean of" not in told and f"python -m lab.suite {model_folder} --only aime24 olympiad --fetch" in told
+    assert suite.main(common) == 2
+    assert "absent: gsm8k math500 aime24 aime25 amc23 minerva olympiad; " in capsys.readouterr().err
+    data.write_whole(tmp_path / "olympiad" / "test.jsonl", b'{"question": "5 6", "answer": "7"}')
+    assert suite.main([*common, "--only", str(data_file), "olympiad"]) == 0
+    told = capsys.readouterr().out
+    assert "mean of pass@1" in told and "olympiad" in told and "absent" not in told
+
+
+def test_the_mean_of_benchmarks_by_hand():
+    """Guards: benchmarks weighed by their size, an interval of no width where all is wrong."""
+    problems = [Problem(str(i), "1") for i in range(10)]
+    half, none = (grade(problems, [["1"]] * n + [["2"]] * (10 - n), 10, 10) for n in (5, 0))
+    wide = 1.96 * (0.5 * 0.5 / 10 + 0.05 * 0.95 / 10) ** 0.5 / 2
+    assert suite.mean([half, none]) == pytest.approx((0.25, 0.25 - wide, 0.25 + wide))
+    assert suite.mean([none])[2] > 0.1
 
 
 # ---------------------------------------------------------------- top-p
