@@ -131,10 +131,14 @@ def forward(model, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None,
     return model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=int(last_only), **kept).logits
 
 
-def draw_token(logits: Tensor, temperature: float, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def draw_token(
+    logits: Tensor, temperature: float, uniform: Tensor, top_p: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw one token a row by inverting the cumulative distribution at `uniform` [n] in [0,1).
 
-    temperature 0 takes the most probable token (log-probs are then those at temperature 1).
+    temperature 0 takes the most probable token (log-probs are then those at temperature 1). top_p below 1 draws from the fewest
+    most probable tokens that have this probability in all (Holtzman et al. 2020). The values stay those of the whole
+    distribution: top_p serves evaluation and is never trained on.
     Returns token, its log-prob, entropy and certainty of the distribution, each [n].
     """
     scaled = logits.float() if temperature in (0, 1) else logits.float() / temperature  # [n,V]
@@ -146,6 +150,9 @@ def draw_token(logits: Tensor, temperature: float, uniform: Tensor) -> tuple[Ten
     if temperature == 0:
         token = scaled.argmax(-1)
     else:
+        if top_p < 1:
+            ranked, places = probs.sort(-1, descending=True)  # [n,V]
+            probs.scatter_(-1, places, ranked.masked_fill(ranked.cumsum(-1) - ranked >= top_p, 0.0))
         cumulative = probs.cumsum_(-1)  # [n,V], in place: with V = 150,000 a copy costs time and memory
         # The factor keeps rounding from pointing behind the last token that has any probability.
         target = uniform[:, None].to(probs) * cumulative[:, -1:] * (1 - 1e-6)  # [n,1]
@@ -153,13 +160,16 @@ def draw_token(logits: Tensor, temperature: float, uniform: Tensor) -> tuple[Ten
     return token, scaled.gather(-1, token[:, None]).squeeze(-1) - log_z, entropy, log_z - scaled.mean(-1)
 
 
-def sample(agent: Agent, prompts: Sequence[str], k: int, max_new_tokens: int, temperature=1.0, generator=None) -> Rollouts:
+def sample(
+    agent: Agent, prompts: Sequence[str], k: int, max_new_tokens: int, temperature=1.0, generator=None, top_p: float = 1.0
+) -> Rollouts:
     """K completions of each prompt by one agent. `generator` lives on the CPU, so that every device draws alike."""
-    return sample_cohort([agent], [prompts], k, max_new_tokens, temperature, [generator])[0]
+    return sample_cohort([agent], [prompts], k, max_new_tokens, temperature, [generator], top_p)[0]
 
 
 def sample_cohort(
-    agents: Sequence[Agent], prompts: Sequence[Sequence[str]], k: int, max_new_tokens: int, temperature=1.0, generators=None
+    agents: Sequence[Agent], prompts: Sequence[Sequence[str]], k: int, max_new_tokens: int, temperature=1.0, generators=None,
+    top_p: float = 1.0,
 ) -> list[Rollouts]:
     """Every agent's rollouts, `prompts[n]` for agent n; agents that share one base are sampled in one pass over it."""
     generators, rollouts = generators or [None] * len(agents), [None] * len(agents)
@@ -170,7 +180,7 @@ def sample_cohort(
         adapters = [agents[n].adapter for n in who for _ in prompts[n]]
         first, start = agents[who[0]], 0  # agents of one base have one tokenizer, and one --stop
         try:
-            written = complete(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop)
+            written = complete(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop, top_p)
         except FloatingPointError as error:
             raise FloatingPointError(f"agent {'/'.join(agents[n].name for n in who)}: {error}") from None
         for n in who:
@@ -184,7 +194,7 @@ def sample_cohort(
 
 @torch.no_grad()
 def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Sequence, k: int, temperature: float,
-             uniform: Tensor, stop: str | None = None) -> Rollouts:  # fmt: skip
+             uniform: Tensor, stop: str | None = None, top_p: float = 1.0) -> Rollouts:  # fmt: skip
     """The one sampling loop. `uniform` [P*K,L] are the numbers that decide each draw; `adapters[i]` writes for prompt i.
 
     The prompts are read once, their cache is repeated K times, and rows that have written an end leave the batch.
@@ -209,7 +219,7 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
     logits, mask = logits[alive // k], prompt_mask[alive // k]  # [P*K,V], [P*K,T]
     uniform = uniform.to(model.device)
     for t in range(most):
-        token, *value = draw_token(logits, temperature, uniform[alive, t])
+        token, *value = draw_token(logits, temperature, uniform[alive, t], top_p)
         tokens[alive, t], values[:, alive, t] = token, torch.stack(value)
         ended = torch.isin(token, ends)
         finished[alive[ended]] = True

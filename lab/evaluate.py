@@ -112,10 +112,10 @@ class Report:
 
 
 def evaluate(agent: Agent, problems: Sequence[Problem], k: int, max_new_tokens: int, temperature: float = 1.0,
-             generator: torch.Generator | None = None, rows: int = AT_ONCE) -> Report:
+             generator: torch.Generator | None = None, rows: int = AT_ONCE, top_p: float = 1.0) -> Report:
     """K samples of every problem that has a reference answer, graded; about `rows` samples are in memory at a time.
 
-    The sampled policy is the one that training moves, at its temperature: no top-k, no top-p, no greedy search.
+    The sampled policy is the one that training moves, at its temperature; temperature 0 (greedy) and top_p below 1 are not.
     Raises UserError if no problem has a reference answer.
     """
     problems = [problem for problem in problems if problem.answer is not None]
@@ -125,7 +125,7 @@ def evaluate(agent: Agent, problems: Sequence[Problem], k: int, max_new_tokens: 
     chunk = max(1, rows // k)  # prompts
     for start in tqdm(range(0, len(problems), chunk), f"evaluating {agent.name}", leave=False, disable=None):
         prompts = [agent.prompt(problem) for problem in problems[start : start + chunk]]
-        rollouts = sample(agent, prompts, k, max_new_tokens, temperature, generator)
+        rollouts = sample(agent, prompts, k, max_new_tokens, temperature, generator, top_p)
         answers += rollouts.answers
         tokens += int(rollouts.mask.sum())
         ended += int(rollouts.finished.sum())
@@ -153,6 +153,14 @@ def grade(problems: Sequence[Problem], answers: list[list[str | None]], tokens: 
         answers=answers,
         right=right,
     )
+
+
+def pooled(reports: Sequence[Report], problems: Sequence[Problem]) -> Report:
+    """The report on all agents' completions of the same problems, taken as those of one agent: its majk is the ensemble's."""
+    answers = [[answer for group in groups for answer in group] for groups in zip(*(r.answers for r in reports), strict=True)]
+    written = [r.problems * r.k for r in reports]
+    tokens = round(sum(r.length * n for r, n in zip(reports, written, strict=True)))
+    return grade(problems, answers, tokens, round(sum((1 - r.truncated) * n for r, n in zip(reports, written, strict=True))))
 
 
 # ---------------------------------------------------------------- Two agents on the same problems
@@ -204,4 +212,4 @@ def omega(answers_a: Groups, answers_b: Groups, truths: Sequence[str]) -> float 
 
 
 if __name__ == "__main__":
-    runpy.run_module("lab.measure", run_name="__main__")
+    runpy.run_module("lab.measure", run_name="__main__", alter_sys=True)

@@ -99,8 +99,8 @@ def fake(monkeypatch, completions):
     """An agent that answers a question by `completions[question]`: (answer, length, whether it ended), one a sample."""
     calls = []
 
-    def sample(agent, prompts, k, max_new_tokens, temperature, generator):
-        calls.append((list(prompts), k, max_new_tokens, temperature, generator))
+    def sample(agent, prompts, k, max_new_tokens, temperature, generator, top_p):
+        calls.append((list(prompts), k, max_new_tokens, temperature, generator, top_p))
         groups = [completions[prompt.removeprefix("Q: ")] for prompt in prompts]
         mask = torch.zeros(len(prompts), k, max_new_tokens)
         for i, group in enumerate(groups):
@@ -123,9 +123,9 @@ def test_evaluate(rows, monkeypatch):
     """Guards: unlabelled problems counted as wrong, samples mixed between chunks or topics, lengths of padding."""
     agent, calls = fake(monkeypatch, COMPLETIONS)
     generator = torch.Generator()
-    report = evaluate.evaluate(agent, PROBLEMS, 2, 8, temperature=0.6, generator=generator, rows=rows)
+    report = evaluate.evaluate(agent, PROBLEMS, 2, 8, temperature=0.6, generator=generator, rows=rows, top_p=0.9)
     assert [len(call[0]) for call in calls] == {1: [1, 1, 1], 4: [2, 1], 256: [3]}[rows]
-    assert all(call[1:] == (2, 8, 0.6, generator) for call in calls)
+    assert all(call[1:] == (2, 8, 0.6, generator, 0.9) for call in calls)
     assert (report.problems, report.k) == (3, 2)
     assert report.right == [[True, True], [True, False], [False, False]]
     assert report.answers == [["1", "1.0"], ["2", "7"], [None, "4"]]
