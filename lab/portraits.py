@@ -786,3 +786,73 @@ def main(argv=None) -> int:
     except (ValueError, OSError) as error:
         parser.exit(2, f"dynamics.py: {error}\n")
     return 0
+
+
+# ================================================================ stand-in for the contract with lab/report.py
+
+
+def outcome(line_or_end) -> str:
+    """right: every agent above .8; wrong: every agent below .2; split: each on one of these sides; else under way."""
+    high, low = [p > 0.8 for p in line_or_end], [p < 0.2 for p in line_or_end]
+    if all(h or w for h, w in zip(high, low, strict=True)):
+        return "right" if all(high) else "wrong" if all(low) else "split"
+    return "under way"
+
+
+class Row(NamedTuple):
+    """One topic's way from the first evaluation to the last."""
+
+    topic: str
+    start: list[float]
+    end: list[float]
+    omega: float
+    forecast: str
+    outcome: str
+
+    @property
+    def hit(self):
+        """Whether it ended as the theory said; None without a forecast, or while it is under way."""
+        called = self.forecast in ("right", "wrong", "split") and self.outcome != "under way"
+        return self.forecast == self.outcome if called else None
+
+    @property
+    def stays(self):
+        """What "staying put" would forecast: the side of 1/2 that each agent starts on."""
+        high = [p > 0.5 for p in self.start]
+        return "right" if all(high) else "split" if any(high) else "wrong"
+
+
+def topic_rows(run) -> list[Row]:
+    """A row for each topic."""
+    from lab.runs import by_topic
+    from rewards import REWARDS
+
+    first, last = by_topic(run.measured[0]), by_topic(run.measured[-1])
+    theory, n = getattr(REWARDS.get(run.config["method"]), "theory", None), len(next(iter(first.values())))
+    known = run.config["data"] == "tiny" and n > 1 and theory and (theory != "pooled" or n == 2)
+    rows = []
+    for topic, start in first.items():
+        omega = (run.measured[0].get("omega") or {}).get(topic)
+        omega = 1.0 if omega is None else omega
+        scale = "std" if run.config["scale"] else "none"
+        label = int(basin(np.array(start), run.config["k"], 1.0, scale, omega, theory)) if known and theory != "gt" else RIGHT
+        rows.append(Row(topic, start, last[topic], omega, NAMES[label] if known else "", outcome(last[topic])))
+    return rows
+
+
+def score(rows) -> str:
+    """How many of the forecasts that could be judged came true, and how many staying put would have got right."""
+    called = [r for r in rows if r.hit is not None]
+    if not any(r.forecast for r in rows):
+        return ""
+    still = sum(r.outcome == "under way" for r in rows)
+    told = f"{sum(r.hit for r in called)} of {len(called)} forecasts came true "
+    told += f"(staying put: {sum(r.stays == r.outcome for r in called)} of {len(called)})"
+    return told + (f"; {still} topics are under way" if still else "")
+
+
+def overlay(run) -> Figure:
+    """The measured paths."""
+    fig = Figure(figsize=(5, 5))
+    fig.subplots().set_title(f"{run.config['method']} overlay")
+    return fig

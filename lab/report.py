@@ -1,156 +1,82 @@
-"""What a run tells its reader: the progress line, the closing tables, the figures, all read back from the run's own files.
+"""What a run tells its reader: closing tables and figures, all read back from the files of a run or of a comparison.
 
-    python report.py runs/corl-001       # one run: its table, training.png; overlay.png for two agents of corl or ttrl
-    python report.py runs/compare-001    # methods of cohort.py side by side: two tables and compare.png
-    python report.py runs/agon-001       # methods of agon.py: the rows of the paper's Table 3, and agon.png, its Figure 7
+    python -m lab.report runs/corl-001             # a run of cohort.py: its table, training.png, overlay.png for two agents
+    python -m lab.report runs/compare-001          # methods of cohort.py side by side: their tables and compare.png
+    python -m lab.report runs/agon-001             # methods of agon.py: the rows of the paper's Table 3, and agon.png
+    python -m lab.report runs/agon-001/agon-seed0  # one of these methods: its table and training.png
 
-`training.png` has the panels of the Co-RL paper's Figures 2 (a to c) and 4. In a comparison how often a method is right stands
-beside what its texts are like at the end, so that one whose texts degenerate shows it.
+`training.png` and `compare.png` have the panels of the Co-RL paper's Figures 2 (a to c), 4 and 5. What is printed is also
+kept as table.txt. A question without a label counts as not right in label accuracy, and as disagreement in agreement.
 """
 
 import argparse
 import itertools
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
-import dynamics
-from lab import portraits, runs
+from lab import portraits, runs, style
 from lab.data import UserError
 from lab.evaluate import mean_interval
 from lab.runs import Run, by_topic
+from rewards import REWARDS
 
-COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #F0E442".split()  # Okabe and Ito: safe for the colour-blind
-FEW = 10  # so many topics are shown one by one
-WINDOW = 10  # steps at the beginning and at the end of a run over which its texts are described
-ENDINGS = ("right", "split", "wrong")
-TEXTS = {"reward_std": "reward std", "length": "length", "truncated": "cut off", "entropy": "entropy"}
-COLLAPSE = f"""\
-* collapse, of some agent in some seed, from its first {WINDOW} steps to its last {WINDOW}: (a) more than half of its texts are
-  cut off, and more than at first; or (b) they are less than a quarter, or more than four times, as long. Low entropy alone
-  does not count: a model that has become right is confident too."""
-PAIR, BOTH = ("A > B", "B > A"), ("A", "B")
-ROWS = {  # Agon's rows -> (run that is read, ways of use: their mean, colour); the paper's Table 3, margin, single passes
-    "zero-shot": ("untrained", BOTH, "#999999"),
-    "MoA, no training": ("untrained", PAIR, "#666666"),
-    "GRPO": ("grpo", ("A",), "#000000"),
-    "GRPO, two passes": ("grpo", ("A > A",), "#E69F00"),
-    "self-refinement": ("self-refine", ("A > A",), "#CC79A7"),
-    "shared, one pass": ("shared", BOTH, "#88CCEE"),
-    "shared opponent": ("shared", PAIR, "#56B4E9"),
-    "margin": ("margin", PAIR, "#009E73"),
-    "cooperative": ("cooperative", PAIR, "#0072B2"),
-    "Agon, one pass": ("agon", BOTH, "#EE9988"),
-    "Agon": ("agon", PAIR, "#D55E00"),
+LISTENS = {  # whom an agent listens to -> method -> its name
+    "listens to a peer": {"corl": "Co-RL", "pooled": "pooled vote", "comas": "CoMAS"},
+    "listens to itself": {"ttrl": "TTRL", "corewarding1": "Co-rewarding I", "corewarding2": "Co-rewarding II", "empo": "EMPO",
+                          "rent": "RENT", "intuitor": "Intuitor"},
+    "listens to labels": {"gt": "ground truth"},
+}  # fmt: skip
+NAMES = {key: name for group in LISTENS.values() for key, name in group.items()} | {"agon": "Agon", "grpo": "GRPO"}
+PAIR = ("A > B", "B > A")
+ROWS = {  # Agon: passes -> row -> (run that is read, ways of using it, whose mean is taken, its colour)
+    "one pass": {
+        "zero-shot": ("untrained", ("A",), style.GREY),
+        "GRPO": ("grpo", ("A",), style.BLACK),
+        "shared, one pass": ("shared", ("A", "B"), style.GREY),
+        "Agon, one pass": ("agon", ("A", "B"), style.GREY),
+    },
+    "two passes": {
+        "untrained pair": ("untrained", PAIR, style.GREY),
+        "GRPO, two passes": ("grpo", ("A > A",), style.GREY),
+        "self-refinement": ("self-refine", ("A > A",), style.GREY),
+        "shared opponent": ("shared", PAIR, style.GREY),
+        "margin": ("margin", PAIR, style.GREY),
+        "cooperative": ("cooperative", PAIR, style.BLUE),
+        "Agon": ("agon", PAIR, style.ORANGE),
+    },
 }
-READING = """\
-A > B: A drafts, B reads the summary and answers. Tokens and seconds are those of training, mean of the seeds. The interval is
-that of the problems, the spread of the seeds stands beside it."""
+BASES = {"one pass": ("GRPO",), "two passes": ("GRPO, two passes", "cooperative")}  # what a row is held against, seed by seed
+ENDS = ("right", "split", "wrong", "under way")
+LATE = {"label_accuracy": ("label right", ".2f"), "labelled": ("labelled", ".2f"), "reward_std": ("reward std", ".3f"),
+        "length": ("length", ".1f"), "truncated": ("cut off", ".2f"), "entropy": ("entropy", ".3f")}  # fmt: skip
+FEW, MANY = 4, 10  # so many agents or methods, so many topics, are shown one by one
+SMOOTH, LAST = 5, 10  # steps of a running mean; steps at the end of training that a table describes
 
-# ---------------------------------------------------------------- while it runs
+# ---------------------------------------------------------------- text
 
 
-def exchanges(seen: Sequence[tuple], drafter: str, reader: str, width: int = 62) -> str:
+def exchanges(seen: Sequence[tuple], drafter: str, reader: str, width: int = 38) -> str:
     """Agon's exchanges side by side: left the draft, right what the challenger was given, below its solution."""
+
+    def column(title: str, text: str) -> list[str]:
+        return [title, *(part for line in text.splitlines() for part in textwrap.wrap(line, width) or [""])]
+
     blocks = []
     for problem, draft, prompt, solution in seen:
-        left, right = (
-            [part for line in text.splitlines() or [""] for part in textwrap.wrap(line, width) or [""]]
-            for text in (f"draft of {drafter}\n{draft}", f"what {reader} is given\n{prompt}")
-        )
-        rows = [f"{a:<{width}} | {b}" for a, b in itertools.zip_longest(left, right, fillvalue="")]
+        given = column(f"what {reader} is given", prompt)
+        both = itertools.zip_longest(column(f"draft of {drafter}", draft), given, fillvalue="")
         head, end = f"{problem.question}  (reference answer {problem.answer})", f"solution of {reader}: {solution}"
-        blocks.append("\n".join([head, *rows, end]))
+        blocks.append("\n".join([head, *(f"{left:<{width}} | {right}" for left, right in both), end]))
     return f"\n{'-' * (2 * width + 3)}\n".join(["", *blocks, ""])
-
-
-# ---------------------------------------------------------------- reading a run back
-
-
-def mean_of(line: dict, name: str, ways: Sequence[str] | None = None) -> float:
-    """pass1, majk or length on an evaluated line, mean of the agents or of some `ways` of using them."""
-    return float(np.mean([line["eval"][way][name] for way in ways or line["eval"]]))
-
-
-def hardened(line: dict, samples: int) -> dict[str, list[str]]:
-    """agent -> the topics (or single problems) that it gets right in under 10 % of samples.
-
-    {} where there is but one topic, or where fewer than 8 samples of each cannot tell.
-    """
-    if len(by_topic(line)) == 1 or samples < 8:
-        return {}
-    return {name: [topic for topic, p in probes.items() if p < 0.1] for name, probes in line["probes"].items()}
-
-
-def listed(found: Sequence[str], line: dict) -> str:
-    """Some of the topics of an evaluated line, or "all"."""
-    return "all" if len(found) == len(by_topic(line)) else ", ".join(found)
-
-
-def forecasts(config: dict, start: np.ndarray) -> list[str]:
-    """What the theory says of each topic from its start [topics,N]: "right", "wrong", ...; "" where it says nothing."""
-    method, two = config["method"], start.shape[1] == 2
-    known = {"gt": True, "ttrl": True, "corl": True, "pooled": two}.get(method, False)  # pooled: for two agents
-    # Wrong answers that scatter lose the vote long before p = 1/2: the two-answer theory does not speak of real data. And
-    # mistakes that differ from agent to agent take omega (benchmarks/diversity.py), which matters where a peer votes.
-    differ = method in ("corl", "pooled") and config.get("cohort") in ("errors", "different")
-    if config["data"] != "tiny" or start.shape[1] < 2 or not known or differ:
-        return [""] * len(start)
-    if method == "gt":
-        return ["right"] * len(start)
-    labels = dynamics.basin(start, K=config["k"], scale="std" if config["scale"] else "none", method=method)
-    return [dynamics.NAMES[int(label)] for label in labels]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One topic's way from the first evaluation to the last."""
-
-    topic: str
-    start: list[float]  # accuracy of each agent
-    end: list[float]
-    forecast: str
-    outcome: str
-
-    @property
-    def hit(self) -> bool | None:
-        """Whether it ended as the theory said; None where the theory did not say."""
-        return self.forecast == self.outcome if self.forecast in ("right", "wrong", "split") else None
-
-
-def topic_rows(run: Run) -> list[Row]:
-    """A row for each topic."""
-    first, last = by_topic(run.measured[0]), by_topic(run.measured[-1])
-    told = forecasts(run.config, np.array(list(first.values())))
-    return [Row(t, first[t], last[t], says, portraits.outcome(last[t])) for t, says in zip(first, told, strict=True)]
-
-
-def curve(run: Run, name: str) -> tuple[list, np.ndarray]:
-    """(steps, values smoothed) of a figure of training, mean of the agents."""
-    values = [np.mean([agent[name] for agent in line["agents"].values()]) for line in run.trained]
-    return [line["step"] for line in run.trained], smooth(values)
-
-
-def smooth(values: Sequence[float | None], width: int = 5) -> np.ndarray:
-    """Running mean over the last `width` steps; steps without a value are passed over."""
-    x = np.array([np.nan if v is None else v for v in values], dtype=float)
-    seen = [x[max(0, i + 1 - width) : i + 1] for i in range(len(x))]
-    return np.array([np.nanmean(part) if not np.isnan(part).all() else np.nan for part in seen])
-
-
-def mean_curve(seeds: Sequence[tuple[Sequence[int], Sequence[float]]]) -> tuple[list[int], list[float]]:
-    """The mean of curves (steps, values), at the steps that all have: a run taken up alone may have been measured once more."""
-    known = [dict(zip(*curve, strict=True)) for curve in seeds]
-    shared = [step for step in known[0] if all(step in curve for curve in known)]
-    return shared, [float(np.mean([curve[step] for curve in known])) for step in shared]
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
@@ -161,330 +87,510 @@ def align(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(form.format(cell) for form, cell in zip(forms, row, strict=True)).rstrip() for row in rows)
 
 
+def by_seed(values: Sequence[float]) -> str:
+    """The figure of each seed; of more than three seeds the lowest and the highest."""
+    few = len(values) < FEW
+    return (" " if few else " to ").join(f"{value:.2f}" for value in (values if few else (min(values), max(values))))
+
+
+# ---------------------------------------------------------------- reading a run back
+
+
+def parts(line: dict) -> dict[str, dict]:
+    """What was trained in a step: of cohort.py the agents, of agon.py the roles, which its adapters play in turn."""
+    return line.get("agents") or {name.split()[0]: half for name, half in line.get("halves", {}).items()}
+
+
+def mean(values: Sequence[float | None]) -> float:
+    """The mean of what is known; NaN where nothing is."""
+    return float(np.mean([value for value in values if value is not None] or [np.nan]))
+
+
+def smooth(values: Sequence[float | None]) -> list[float]:
+    """Running mean over the last SMOOTH steps; steps without a value are passed over."""
+    return [mean(values[max(0, i + 1 - SMOOTH) : i + 1]) for i in range(len(values))]
+
+
+def problems(line: dict) -> int:
+    """How many problems an evaluation had."""
+    return line.get("problems") or next(iter(line["eval"].values()))["problems"]
+
+
+def stuck(run: Run) -> dict[str, list[str]]:
+    """agent -> topics (or single problems) that it ends with right in under 10% of samples; {} if 8 samples or topics lack."""
+    if run.config["data"] == "tiny" or run.config.get("probe_samples", 0) < 8 or len(by_topic(run.measured[-1])) == 1:
+        return {}
+    return {name: [topic for topic, p in probes.items() if p < 0.1] for name, probes in run.measured[-1]["probes"].items()}
+
+
+class Side(NamedTuple):
+    """One line of a comparison over its seeds: a method of cohort.py, or a method of agon.py in some ways of using it."""
+
+    name: str
+    colour: str
+    runs: list[Run]
+    ways: Sequence[str] | None = None  # names of an evaluation, whose mean is taken; None: all agents
+
+    def score(self, at: int = -1, name: str = "pass1") -> list[float]:
+        """pass1, majk or length of each seed at an evaluation, by default the last."""
+        return [self.at(run.measured[at], name) for run in self.runs]
+
+    def at(self, line: dict, name: str = "pass1") -> float:
+        """The same on one line."""
+        return mean([line["eval"][way][name] for way in self.ways or line["eval"]])
+
+    def interval(self) -> tuple[float, float, float]:
+        """(mean, low, high) of pass@1 at the end; 95%, of the problems, which all seeds share."""
+        middle = mean(self.score())
+        return middle, *mean_interval(middle, problems(self.runs[0].measured[-1]))
+
+    def curves(self, name: str) -> list[tuple[list[int], list[float]]]:
+        """(steps, values) of each seed: "accuracy" as it was measured, figures of training smoothed."""
+        if name == "accuracy":
+            return [([line["step"] for line in run.measured], [self.at(line) for line in run.measured]) for run in self.runs]
+        return [([line["step"] for line in run.trained], smooth([
+            line[name] if name == "agreement" else mean([part[name] for part in parts(line).values()]) for line in run.trained
+        ])) for run in self.runs]  # fmt: skip
+
+
+def mean_curve(seeds: Sequence[tuple[Sequence[int], Sequence[float]]]) -> tuple[list[int], list[float]]:
+    """The mean of curves (steps, values), at the steps that all have: a run resumed alone may have been measured once more."""
+    known = [dict(zip(*one, strict=True)) for one in seeds]
+    shared = [step for step in known[0] if all(step in one for one in known)]
+    return shared, [mean([one[step] for one in known]) for step in shared]
+
+
+def finished(folder: Path, whole: dict, method: str) -> list[Run]:
+    """The runs of one method of a comparison that are at their end, one for each seed; others are left out, aloud."""
+    found, steps = [], 0 if method == "untrained" else whole["steps"]
+    expected = {folder / f"{method}-seed{seed}" for seed in whole.get("seeds") or [whole["seed"]]}
+    for place in sorted(expected | set(folder.glob(f"{method}-seed*"))):
+        run = Run(place) if (place / "metrics.jsonl").exists() else None
+        if run and run.lines and "eval" in run.lines[-1] and run.lines[-1]["step"] == steps:
+            found.append(run)
+        else:
+            at = f"at step {run.lines[-1]['step']}" if run and run.lines else "not begun"
+            print(f"left out: {place} ({at}, not at the end of step {steps})", file=sys.stderr)
+    return found
+
+
 # ---------------------------------------------------------------- one run
 
 
-def finish_run(folder: Path) -> None:
-    """Draw the figures of a run and print its closing table."""
+def report_run(folder: Path) -> str:
+    """Draw the figures of a run; its closing table."""
     run = Run(folder)
-    config, measured, last_step = run.config, run.measured, run.lines[-1]["step"]
-    draw_training(folder)
-    print()
+    if not run.lines:
+        raise UserError(f"{folder} has no step yet, so there is nothing to show")
+    measured, last, text = run.measured, run.lines[-1]["step"], []
     if measured:
-        print(topic_table(run) if config["data"] == "tiny" else accuracy_table(run))
-        if measured[-1]["step"] < last_step:
-            print(f"after: at step {measured[-1]['step']}; the run stopped at step {last_step}, and was not evaluated there")
-        if config["agents"] == 2 and config["method"] in ("corl", "ttrl") and len(by_topic(measured[0])) > 1:
-            try:
-                portraits.overlay(folder, folder / "overlay.png")
-            except ValueError as error:
-                print(f"no overlay.png: {error}", file=sys.stderr)
-    print(f"\nwritten: {folder}/ ({', '.join(sorted(p.name for p in folder.iterdir() if p.suffix in ('.png', '.jsonl')))})")
-    print(what_next(config, folder))
-
-
-def what_next(config: dict, folder: Path) -> str:
-    """Commands to try after a run."""
-    own, compare = config["method"] == "ttrl", "--compare corl ttrl gt --seeds 0 1 2"
-    if config["data"] == "tiny":
-        commands = {
-            f"python cohort.py --method {'corl' if own else 'ttrl'}": f"each rewarded by its {'peer' if own else 'own'} vote",
-            f"python cohort.py {compare}": "the three rewards side by side",
-            "python cohort.py --topics bracket": "one topic alone: does the forecast fare better?",
-        } | ({f"python dynamics.py --overlay {folder}": "the paths on the phase portrait"} if config["agents"] == 2 else {})
-    else:
-        commands = {
-            "python cohort.py ... --method ttrl": "the same options, each agent rewarded by its own vote",
-            f"python cohort.py ... {compare}": "the same starts under three rewards",
-        }
-        if runs.checkpoints(folder):
-            commands[f"python cohort.py --resume {folder} --steps {2 * config['steps']}"] = "twice as long"
-    return "next:\n" + "\n".join(f"  {command:<{max(map(len, commands))}}  {says}" for command, says in commands.items())
+        cohort = "probes" in measured[0]
+        text.append(topic_table(run) if cohort and run.config["data"] == "tiny" else accuracy_table(run))
+        if measured[-1]["step"] < last:
+            text.append(f"after: at step {measured[-1]['step']}; the run stopped at step {last}, and was not evaluated there")
+        if cohort and len(measured) > 1 and len(measured[0]["probes"]) == 2:
+            with style.look():
+                style.save(portraits.overlay(run), folder / "overlay.png")
+    if taken := [part for line in run.lines for part in parts(line).values()]:
+        draw_training(folder)
+        seconds, tokens = (sum(part[a] + part.get(b, 0) for part in taken)
+                           for a, b in (("sample_seconds", "learn_seconds"), ("tokens", "")))  # fmt: skip
+        took = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+        text.append(f"{last} steps took {took}, evaluations not counted, and wrote {tokens / 1e6:.2f} M tokens")
+    return "\n".join(text)
 
 
 def topic_table(run: Run) -> str:
-    """Each topic before and after, the side of the line it started on, and whether the forecast came true."""
-    names, rows = run.config["agent_names"], topic_rows(run)
-    two = len(names) == 2
-    head = ["topic", *(f"{name} {when}" for name in names for when in ("before", "after"))]
-    cells = [[*head, *["p_A + p_B"] * two, "forecast", "outcome", ""]]
+    """Each topic's accuracy before and after, forecast and outcome; how many forecasts came true; how sure the numbers are."""
+    config, rows, samples = run.config, portraits.topic_rows(run), max(1, run.config["probe_samples"])
+    names, first, last = config["agent_names"], run.measured[0], run.measured[-1]
+    said = any(row.forecast for row in rows)
+    peer = said and len(names) == 2 and REWARDS[config["method"]].theory == "corl"
+    apart = peer and any(row.omega != 1 for row in rows)  # some wrong answers of the two differ
+    arrow, shown = " -> " if len(names) < FEW else "->", names if len(names) <= FEW else ["mean of the agents"]
+
+    def ways(start: Sequence[float], end: Sequence[float]) -> list[str]:
+        points = zip(start, end, strict=True) if shown is names else [(mean(start), mean(end))]
+        return [f"{a:.2f}{arrow}{b:.2f}" for a, b in points]
+
+    cells = [["topic", *shown, *["p_A + p_B"] * peer, *["omega"] * apart, *["forecast"] * said, "outcome"]]
     for row in rows:
-        p, total = [x for pair in zip(row.start, row.end, strict=True) for x in pair], sum(row.start)
-        side = [f"{total:.2f} {'> 1' if total > 1 else '< 1' if total < 1 else '= 1'}"] * two
-        verdict = {None: "", True: "as forecast", False: "NOT as forecast"}[row.hit]
-        cells.append([row.topic, *(f"{x:.2f}" for x in p), *side, row.forecast or "-", row.outcome, verdict])
-    means = np.mean([[row.start, row.end] for row in rows], 0).T.flatten()  # A before, A after, B before, ...
-    cells.append(["mean", *(f"{x:.2f}" for x in means), *[""] * (two + 3)])
-    told = [row.hit for row in rows if row.hit is not None]
-    return align(cells) + (f"\n{sum(told)} of {len(told)} forecasts came true" if told else "")
+        theory = [f"{sum(row.start):.2f}"] * peer + [f"{row.omega:.2f}"] * apart + [row.forecast or "-"] * said
+        cells.append([row.topic, *ways(row.start, row.end), *theory, row.outcome])
+    means = ways(*([line["eval"][name]["pass1"] for name in names] for line in (first, last)))
+    cells.append(["mean", *means, *[""] * (peer + apart + said + 1)])
+    intervals = ", ".join(f"{name} ({last['eval'][name]['low']:.2f}, {last['eval'][name]['high']:.2f})" for name in names)
+    return "\n".join([
+        f"right answers by topic, before -> after {last['step']} steps of {NAMES.get(config['method'], config['method'])}",
+        align(cells),
+        *filter(None, [portraits.score(rows)]),
+        f"of a topic: {samples} samples, standard error at most {0.5 / samples**0.5:.2f}",
+        *textwrap.wrap(f"mean after, 95% interval of the {problems(last)} problems: {intervals}", 80),
+    ])  # fmt: skip
 
 
 def accuracy_table(run: Run) -> str:
-    """pass@1 with its interval and maj@k, before and after; and what hardened wrong."""
-    cells, measured = [["agent", "", "pass@1", "95 % interval", "maj@k", "length", "truncated"]], run.measured
-    for name in measured[0]["eval"]:
-        for when, e in (("before", measured[0]["eval"][name]), ("after", measured[-1]["eval"][name])):
-            interval = f"({e['low']:.3f}, {e['high']:.3f})"
-            figures = f"{e['majk']:.3f}", f"{e['length']:.1f}", f"{e['truncated']:.2f}"
-            cells.append([name, when, f"{e['pass1']:.3f}", interval, *figures])
-    wrong = hardened(measured[-1], run.config["probe_samples"])
-    return "\n".join([align(cells), *(f"hardened wrong, right in under 10 % of samples: {name} {listed(found, measured[-1])}"
-                                      for name, found in wrong.items() if found)])  # fmt: skip
+    """pass@1 with its interval, maj@k and lengths, before and after; and on what an agent is stuck."""
+    cells = [["", "", "pass@1", "95% interval", "maj@k", "length", "cut off"]]
+    for name in run.measured[-1]["eval"]:  # of agon.py the start is measured in more ways
+        for when, line in list(zip(("before", "after"), (run.measured[0], run.measured[-1]), strict=True))[: len(run.measured)]:
+            e = line["eval"][name]
+            figures = f"{e['majk']:.3f}" if "majk" in e else "-", f"{e['length']:.1f}", f"{e['truncated']:.2f}"
+            cells.append([name, when, f"{e['pass1']:.3f}", f"({e['low']:.3f}, {e['high']:.3f})", *figures])
+    text = [align(cells), f"interval: of the {problems(run.measured[0])} problems"]
+    for name, found in stuck(run).items():
+        which = f"{len(found)} of {len(by_topic(run.measured[0]))} problems: {', '.join(found) or 'none'}"
+        text += textwrap.wrap(f"{name} is right in under 10% of samples of {which}", 80)
+    return "\n".join(text)
 
 
-# ---------------------------------------------------------------- methods of cohort.py side by side
+# ---------------------------------------------------------------- methods side by side
 
 
-def finish_comparison(folder: Path) -> None:
-    """Print the tables of a comparison and draw compare.png; runs that are not at its end are left out, aloud."""
-    whole = runs.read_json(folder / "config.json")
-    methods: dict[str, list[Run]] = {method: [] for method in whole["compare"]}
-    for place in sorted(folder.iterdir()):
-        if (place / "metrics.jsonl").exists():
-            run = Run(place)
-            if len(run.measured) > 1 and "eval" in run.lines[-1] and run.lines[-1]["step"] == whole["steps"]:
-                methods[run.config["method"]].append(run)
-            else:
-                print(f"left out: {place} (not at step {whole['steps']}, or no reference answers)", file=sys.stderr)
-    methods = {method: found for method, found in methods.items() if found}
-    if not methods:
+def report_comparison(folder: Path, whole: dict) -> str:
+    """Draw compare.png; the tables of a comparison of cohort.py."""
+    done = {method: found for method in whole["compare"] if (found := finished(folder, whole, method))}
+    if not done:
         raise UserError(f"{folder} has no finished run with an evaluation, so there is nothing to compare")
-    print(f"\n{comparison_tables(methods)}")
-    draw_comparison(methods, folder / "compare.png")
-    width = max(map(len, methods))
-    lines = [
-        f"  {method:<{width}}  seed {run.config['seed']} {name}: {len(found):>2}  {listed(found, run.measured[-1])}"
-        for method, members in methods.items() for run in members
-        for name, found in hardened(run.measured[-1], run.config["probe_samples"]).items() if whole["data"] != "tiny"
-    ]  # fmt: skip
-    if lines:
-        print("\n".join(["\nhardened wrong (right in under 10 % of samples), by method, seed and agent:", *lines]))
-    print(f"\nwritten: {folder}/ (compare.png, and a folder for each run)")
+    sides = {method: Side(NAMES.get(method, method), style.METHODS.get(method, style.GREY), members)
+             for method, members in done.items()}  # fmt: skip
+    draw_comparison(sides, folder / "compare.png")
+    return comparison_tables(list(sides.values()))
 
 
-def comparison_tables(methods: dict[str, list[Run]]) -> str:
-    """How often each method is right: accuracy, interval, ends of topics, forecasts, tokens. And its texts in the last steps.
-
-    Intervals are those of the problems, which are the same for every agent and seed, so no independent trials.
-    """
-    right = [["method", "before", "after", "95 % interval", "by seed", "maj@k", *ENDINGS, "forecasts", "tokens"]]
-    texts, misses, collapsed = [["method", *TEXTS.values()]], [], []
-    for method, members in methods.items():
-        first, last = ([run.measured[i] for run in members] for i in (0, -1))
-        before, after = ([mean_of(line, "pass1") for line in lines] for lines in (first, last))
-        majority = [np.mean([mean_of(line, "majk") for line in lines]) for lines in (first, last)]
-        rows = [(run.config["seed"], row) for run in members for row in topic_rows(run)]
-        told = [row.hit for _, row in rows if row.hit is not None]
-        for seed, row in rows:
+def comparison_tables(sides: Sequence[Side]) -> str:
+    """How often each method is right; where its topics end, and whether as forecast; its completions in the last steps."""
+    some = sides[0].runs[0]
+    held = bool(stuck(some))
+    rows = {side.name: [(run, row) for run in side.runs for row in portraits.topic_rows(run)] for side in sides}
+    said, misses = any(row.forecast for found in rows.values() for _, row in found), []
+    right = [["method", "before", "after", "95% interval", "by seed", "maj@k", "tokens"]]
+    ends = [["method", *ENDS, *["forecasts", "staying put"] * said, *["stuck, by seed and agent"] * held]]
+    late = [["method", *(head for head, _ in LATE.values())]]
+    for side in sides:
+        after, low, high = side.interval()
+        tokens = sum(part["tokens"] for run in side.runs for line in run.trained for part in parts(line).values())
+        right.append([side.name, f"{mean(side.score(0)):.3f}", f"{after:.3f}", f"({low:.3f}, {high:.3f})", by_seed(side.score()),
+                      f"{mean(side.score(name='majk')):.2f}", f"{tokens / 1e6:.2f} M"])  # fmt: skip
+        outcomes = [row.outcome for _, row in rows[side.name]]
+        called = [row for _, row in rows[side.name] if row.hit is not None]
+        true = [row.hit for row in called], [row.stays == row.outcome for row in called]
+        counts = [f"{sum(found)} of {len(called)}" if called else "-" for found in true]
+        wrong = " ".join(str(len(found)) for run in side.runs for found in stuck(run).values())
+        ends.append([side.name, *(str(outcomes.count(end)) for end in ENDS), *counts * said, *[wrong] * held])
+        for run, row in rows[side.name]:
             if row.hit is False:
-                start, end = (", ".join(f"{p:.2f}" for p in point) for point in (row.start, row.end))
-                misses.append(f"  not as forecast: {method}, seed {seed}, {row.topic}: ({start}) -> ({end}), "
-                              f"forecast {row.forecast}, ended {row.outcome}")  # fmt: skip
-        steps = [[line["agents"][name] for line in run.trained] for run in members for name in run.config["agent_names"]]
-        began, ended = [text_means(s[:WINDOW]) for s in steps], [text_means(s[-WINDOW:]) for s in steps]
-        if any(map(degenerate, began, ended)):
-            collapsed.append(method)
-        marked = method + " *" * (method in collapsed)
-        low, high = mean_interval(float(np.mean(after)), last[0]["problems"])
-        outcomes = [row.outcome for _, row in rows]
-        right.append([
-            marked, f"{np.mean(before):.3f}", f"{np.mean(after):.3f}", f"({low:.3f}, {high:.3f})",
-            " ".join(f"{a:.2f}" for a in after), "{:.2f} to {:.2f}".format(*majority),
-            *(str(outcomes.count(name)) for name in ENDINGS),
-            f"{sum(told)} of {len(told)}" if told else "-", f"{sum(a['tokens'] for s in steps for a in s) / 1e6:.2f} M",
-        ])  # fmt: skip
-        mean = {name: np.mean([text[name] for text in ended]) for name in TEXTS}
-        texts.append([marked, *(f"{mean[name]:{form}}" for name, form in zip(TEXTS, (".3f", ".1f", ".2f", ".3f"), strict=True))])
-    says = [COLLAPSE, f"  Here: {', '.join(collapsed) or 'none'}."]
-    return "\n".join([align(right), *misses, f"\nin training, last {WINDOW} steps", align(texts), *says])
+                way = " -> ".join(", ".join(f"{p:.2f}" for p in point) for point in (row.start, row.end))
+                misses.append(f"  {side.name}, seed {run.config['seed']}, {row.topic}: {way}, not {row.forecast}")
+        steps = [part for run in side.runs for line in run.trained[-LAST:] for part in parts(line).values()]
+        figures = [f"{mean([step[key] for step in steps]):{form}}" for key, (_, form) in LATE.items()]
+        late.append([side.name, *("-" if figure == "nan" else figure for figure in figures)])
+    return "\n".join([
+        align(right),
+        f"interval: of the {problems(some.measured[-1])} problems, the same for all; by seed: the chance in training",
+        f"\nwhere {len(by_topic(some.measured[0]))} topics x {len(sides[0].runs)} seeds ended",
+        align(ends),
+        "right, wrong: every agent above 0.8, below 0.2; split: some above and some below",
+        *["not as forecast:", *misses] * bool(misses),
+        f"\nin training, mean of the last {LAST} steps; a question without a label is not right",
+        align(late),
+    ])  # fmt: skip
 
 
-def text_means(steps: Sequence[dict]) -> dict[str, float]:
-    """The means of one agent's TEXTS over some steps."""
-    return {name: float(np.mean([step[name] for step in steps])) for name in TEXTS}
-
-
-def degenerate(began: dict[str, float], ended: dict[str, float]) -> bool:
-    """Whether an agent's texts have collapsed, as COLLAPSE explains it; from their means in the first and last steps."""
-    cut_off = ended["truncated"] > max(0.5, began["truncated"])
-    return cut_off or not began["length"] / 4 <= ended["length"] <= began["length"] * 4
-
-
-# ---------------------------------------------------------------- methods of agon.py side by side
-
-
-def finish_agon(folder: Path) -> None:
-    """Print the matrix of methods (held-out pass@1, passes, length, budget, seconds) and draw agon.png."""
-    cells = [["", "pass@1", "95 % interval", "passes", "length", "tokens", "per problem", "seconds", "by way", "by seed"]]
-    done = {method: finished(folder, method) for method in dict.fromkeys(method for method, _, _ in ROWS.values())}
-    shown = {}  # row -> (length, accuracy by seed, curve over the problems processed, look)
-    for row, (method, ways, colour) in ROWS.items():
-        if not (found := done[method]):
-            continue
-        accuracy = [mean_of(run.lines[-1], "pass1", ways) for run in found]
-        length = np.mean([mean_of(run.lines[-1], "length", ways) for run in found])
-        way = [f"{w} {np.mean([mean_of(run.lines[-1], 'pass1', [w]) for run in found]):.3f}" for w in ways]
-        low, high = mean_interval(float(np.mean(accuracy)), found[0].lines[-1]["eval"][ways[0]]["problems"])
-        steps = [list(line["halves"].values()) for run in found for line in run.lines if "halves" in line]
-        halves, prompts = [half for step in steps for half in step], found[0].config["prompts"]
-        each = {sum(half["rollouts"] for half in step) // prompts for step in steps}  # must be one number for all trained rows
-        seconds = sum(half["sample_seconds"] + half["learn_seconds"] for half in halves) / len(found)
-        cells.append([
-            row, f"{np.mean(accuracy):.3f}", f"({low:.3f}, {high:.3f})", str(1 + (">" in ways[0])), f"{length:.1f}",
-            f"{sum(half['tokens'] for half in halves) / len(found) / 1e6:.2f} M" if halves else "-",
-            f"{min(each)} rollouts" if len(each) == 1 else "-", f"{seconds:.0f}" if halves else "-",
-            "  ".join(way), " ".join(f"{p:.2f}" for p in accuracy),
-        ])  # fmt: skip
-        points = [[(m["step"] * prompts, mean_of(m, "pass1", ways)) for m in run.measured] for run in found]
-        curves = [tuple(zip(*curve, strict=True)) for curve in points]
-        shown[row] = length, accuracy, mean_curve(curves), {"color": colour, "marker": "s" if ">" in ways[0] else "o"}
-    if not shown:
+def report_agon(folder: Path, whole: dict) -> str:
+    """Draw agon.png; the matrix of methods: held-out pass@1, length, budget, seconds, and differences seed by seed."""
+    done = {method: finished(folder, whole, method) for method in ("untrained", *whole["rows"])}
+    groups = {passes: [Side(name, colour, found, ways) for name, (method, ways, colour) in rows.items()
+                       if (found := done.get(method))] for passes, rows in ROWS.items()}  # fmt: skip
+    sides = {side.name: side for group in groups.values() for side in group}
+    if not sides:
         raise UserError(f"{folder} has no finished run of agon.py")
-    print(f"\n{align(cells)}")
-    draw_agon(shown, folder / "agon.png")
-    print(f"\n{READING}\n\nwritten: {folder}/ (agon.png, and a folder for each run)\n\nnext:")
-    print("  python agon.py --compare --seeds 0 1 2                 every row of the paper's table")
-    print("  python agon.py --methods cooperative agon              does the competition add to the exchange?")
-    print("  python agon.py --methods agon --tiebreak 0.5           the density lever: shorter solutions first")
+    results = [["", "pass@1", "95% interval", "length", "tokens", "rollouts", "seconds"]]
+    spread = [["", "by way of using it", "by seed", "vs GRPO", "vs coop."]]
+    for passes, group in groups.items():
+        for side in group:
+            steps = [part for run in side.runs for line in run.lines for part in parts(line).values()]
+            keys = "tokens", "rollouts", "sample_seconds", "learn_seconds"
+            tokens, rollouts, sampling, learning = (sum(part[key] for part in steps) / len(side.runs) for key in keys)
+            asked = whole["steps"] * whole["prompts"]  # problems, by each seed
+            budget = [f"{tokens / 1e6:.2f} M", f"{rollouts / asked:.0f}", f"{sampling + learning:.0f}"] if steps else "---"
+            after, low, high = side.interval()
+            length = mean(side.score(name="length"))
+            results.append([side.name, f"{after:.3f}", f"({low:.3f}, {high:.3f})", f"{length:.1f}", *budget])
+            way = ", ".join(f"{way} {mean(side._replace(ways=[way]).score()):.3f}" for way in side.ways)
+            found = [paired(side, sides.get(base)) for base in BASES[passes]]
+            less = [f"{mean(differences):+.3f}" if differences else "-" for differences in [*found, []][:2]]
+            spread.append([side.name, way, by_seed(side.score()), *less])
+    draw_agon(groups, folder / "agon.png")
+    return "\n".join([
+        align(results), "interval: of the problems; rollouts: for each; tokens and seconds: of training",
+        "", align(spread), "A > B: A drafts, B reads the summary and answers",
+        "vs: mean of the differences seed by seed; to GRPO with as many passes",
+    ])  # fmt: skip
 
 
-def finished(folder: Path, method: str) -> list[Run]:
-    """The finished runs of one method of agon.py, one for each seed; others are left out, aloud."""
-    found, steps = [], runs.read_json(folder / "config.json")["steps"]
-    for place in sorted(folder.glob(f"{method}-seed*")):
-        run = Run(place) if (place / "metrics.jsonl").exists() else None
-        if run and run.lines and "eval" in run.lines[-1] and (method == "untrained" or run.lines[-1]["step"] == steps):
-            found.append(run)
-        else:
-            print(f"left out: {place} (not at step {steps})", file=sys.stderr)
-    return found
+def paired(side: Side, base: Side | None) -> list[float]:
+    """pass@1 at the end less that of another side, for each seed that both have."""
+    if base is None or base.name == side.name:
+        return []
+    ours, theirs = ({run.config["seed"]: score for run, score in zip(s.runs, s.score(), strict=True)} for s in (side, base))
+    return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
 
 
 # ---------------------------------------------------------------- figures
 
 
-def save(figure, path: Path, axes: dict | None = None, titles: dict[str, str] | None = None) -> None:
-    """Give the named axes their titles, then write a figure beside its place and rename it."""
-    for name, title in (titles or {}).items():
-        axes[name].set_title(title, fontsize=10)
-        axes[name].grid(alpha=0.3)
-    temporary = path.with_name(f".{path.name}.tmp")
-    figure.savefig(temporary, dpi=150, format="png")
-    plt.close(figure)
-    temporary.replace(path)
+def world(config: dict) -> str:
+    """What the problems are called."""
+    return {"tiny": "the tiny world", "sums": "the 64 sums"}.get(config["data"], Path(config["data"]).name)
 
 
-def accuracy_title(data: str) -> str:
-    """What a figure calls the accuracy over training. All 64 sums are trained on; elsewhere it is of problems held out."""
-    return "pass@1" if data == "sums" else "held-out pass@1"
+def caption(run: Run, seeds: Sequence[int]) -> str:
+    """What was run: models, agents, K, seeds, problems x samples, and whether these were trained on."""
+    config = run.config
+    given = dict.fromkeys(Path(model).name for model in config.get("models") or [config.get("model")] if model)
+    size = f"{config['agents']} agents, K = {config['k']}" if "k" in config else f"2 adapters, N = {config['n']}"
+    held = "problems that are trained on" if config["data"] == "sums" else "held-out problems"
+    tested = f", {problems(run.measured[-1])} {held} x {config['eval_k']} samples" if run.measured else ""
+    return f"{', '.join(given) or 'tiny transformers'}; {size}, seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}{tested}"
 
 
-def draw_training(folder: Path) -> None:
-    """training.png: accuracy, agreement and pseudo-label accuracy, reward std, completion length over the steps."""
+def headline(sides: Sequence[Side], told: str) -> str:
+    """The title of a comparison: how often its methods are right, the best first; and how to read it."""
+    some, ends = sides[0].runs[0], sorted(sides, key=lambda side: -side.interval()[0])
+    shown, between = (ends, ", ") if len(ends) <= FEW else ((ends[0], ends[-1]), " to ")
+    found = between.join(f"{side.name} {side.interval()[0]:.2f}" for side in shown)
+    seeds = sorted({run.config["seed"] for side in sides for run in side.runs})
+    steps = max(run.lines[-1]["step"] for side in sides for run in side.runs)
+    return f"Right after {steps} steps on {world(some.config)}: {found}\n{caption(some, seeds)}\n{told}"
+
+
+def steps_axis(axis, title: str, last: int, share: bool = False) -> None:
+    """An axis of steps from 0, whole numbers only, and of values from 0; shares go to 1."""
+    axis.set_title(title)
+    axis.set(xlim=(0, last), ylim=(0, 1.03 if share else 1.08 * max(axis.dataLim.ymax, 1e-9)))
+    axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+
+
+@style.look()
+def draw_training(folder: Path) -> Figure:
+    """training.png: accuracy, labels and agreement, reward std, length, entropy, gradient norm over the steps of a run."""
     run = Run(folder)
-    config, measured, x = run.config, run.measured, [line["step"] for line in run.trained]
-    figure, axes = plt.subplot_mosaic("ab;cd", figsize=(8, 5.6), sharex=True, layout="constrained")
-    for name, colour in zip(config["agent_names"], itertools.cycle(COLOURS), strict=False):
-        if measured:
-            t, e = [m["step"] for m in measured], [m["eval"][name] for m in measured]
-            axes["a"].plot(t, [m["pass1"] for m in e], "o-", ms=3, color=colour, label=name)
-            axes["a"].fill_between(t, [m["low"] for m in e], [m["high"] for m in e], color=colour, alpha=0.12, lw=0)
-        own = [line["agents"][name] for line in run.trained]
-        labels = ("b", "label_accuracy", f"label of {name} right"), ("c", "reward_std", name), ("d", "length", name)
-        for panel, key, label in labels:
-            axes[panel].plot(x, smooth([step[key] for step in own]), color=colour, label=label)
-    axes["b"].plot(x, smooth([line["agreement"] for line in run.trained]), "k--", label="majorities agree")
-    for axis in axes.values():
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(fontsize=8, frameon=False)
-    axes["a"].set_ylim(0, 1), axes["b"].set_ylim(0, 1.03), axes["c"].set_xlabel("step"), axes["d"].set_xlabel("step")
-    figure.suptitle(f"{config['method']}, {config['agents']} agents, K = {config['k']}, seed {config['seed']}", fontsize=11)
-    save(figure, folder / "training.png", axes, {
-        "a": accuracy_title(config["data"]), "b": "agreement and pseudo-label accuracy",
-        "c": "reward std within a group", "d": "completion length (tokens)",
-    })  # fmt: skip
+    config, lines = run.config, [line for line in run.lines if parts(line)]
+    steps, last, cohort = [line["step"] for line in lines], run.lines[-1]["step"], "agents" in lines[0]
+    trained, measured = list(parts(lines[0])), list(run.measured[-1]["eval"]) if run.measured else []
+    colours = dict(zip(dict.fromkeys([*trained, *measured]), itertools.cycle(style.AGENTS), strict=False))
+    figure = Figure(figsize=(9, 9), layout="constrained")
+    axes = figure.subplot_mosaic("ab;cd;ef", sharex=True)
+    for name in measured:
+        low, middle, high = ([line["eval"][name][key] for line in run.measured] for key in ("low", "pass1", "high"))
+        t = [line["step"] for line in run.measured]
+        axes["a"].plot(t, middle, "o-", ms=4, color=colours[name], clip_on=False)
+        axes["a"].fill_between(t, low, high, color=colours[name], alpha=0.12, lw=0)
+    right, dotted = ("label_accuracy", "labelled") if cohort else ("accuracy", "converted")
+    shown = [("b", right, "-"), ("b", dotted, ":")]
+    shown += [("c", "reward_std", "-"), ("d", "length", "-"), ("e", "entropy", "-"), ("f", "grad_norm", "-")]
+    for name, (panel, key, dash) in itertools.product(trained, shown):
+        axes[panel].plot(steps, smooth([parts(line)[name].get(key) for line in lines]), dash, color=colours[name])
+    if cohort:
+        axes["b"].plot(steps, smooth([line["agreement"] for line in lines]), "--", color=style.BLACK)
+    titles = {
+        "a": "accuracy (band: 95% interval of the problems)", "c": "reward std within a group", "e": "entropy (nats a token)",
+        "b": f"label given to {', '.join(trained)} is right\ndotted: it has a label; dashed: majorities agree" if cohort
+        else "right in training\ndotted: right where the draft was wrong", "d": "length of a completion (tokens)",
+        "f": "norm of the gradient",
+    }  # fmt: skip
+    for panel, axis in axes.items():
+        steps_axis(axis, titles[panel], last, panel in "ab")
+    axes["e"].set_xlabel("step"), axes["f"].set_xlabel("step")
+    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    figure.suptitle(f"{NAMES.get(config['method'], config['method'])} on {world(config)}, seed {config['seed']}\n"
+                    f"{caption(run, [config['seed']])}\ncurves of training are means of {SMOOTH} steps")  # fmt: skip
+    style.save(figure, folder / "training.png")
+    return figure
 
 
-def draw_comparison(methods: dict[str, list[Run]], path: Path) -> None:
-    """compare.png: accuracy over the steps, final accuracy by topic, length and entropy of the texts in training.
+@style.look()
+def draw_comparison(methods: dict[str, Side], path: Path) -> Figure:
+    """compare.png. Few methods: the panels of the paper's Figures 4 and 5, and each topic's way, or a map of the problems.
 
-    A thin line a seed, a bold one for their mean. A dot is one topic, agent and seed; where topics are many, each agent and
-    seed is a line of its sorted accuracies, and where that leaves 0 is how many hardened wrong.
+    Many methods: a row for each, and its curve, or its map, in a panel of its own.
     """
-    figure, axes = plt.subplot_mosaic([["accuracy", "topics"], ["length", "entropy"]], figsize=(10, 6.2), layout="constrained",
-                                      width_ratios=(1, 1.3), height_ratios=(1.6, 1))  # fmt: skip
-    some = next(iter(methods.values()))[0]
-    topics = list(by_topic(some.measured[-1]))
-    few, last = len(topics) <= FEW, axes["topics"]
-    for i, (method, members) in enumerate(methods.items()):
-        look = {"color": COLOURS[i % 7], "ls": ("-", (0, (4, 1.5)))[i // 7 % 2]}  # 14 methods can be told apart
-        curves = {name: [curve(run, name) for run in members] for name in ("length", "entropy")}
-        curves["accuracy"] = [([m["step"] for m in run.measured], [mean_of(m, "pass1") for m in run.measured]) for run in members]
-        for name, seeds in curves.items():
-            for curve in seeds:
-                axes[name].plot(*curve, lw=0.7, alpha=0.5, **look)
-            axes[name].plot(*mean_curve(seeds), lw=2.2, **look, label=method)
-        for run in members:
-            p = np.array(list(by_topic(run.measured[-1]).values()))  # [T,N]
-            if few:
-                x = np.arange(len(topics)) + (i - (len(methods) - 1) / 2) * 0.8 / len(methods)
-                last.plot(x, p, "o^"[i // 7 % 2], ms=4, color=look["color"], alpha=0.6, mew=0)
-            else:
-                last.plot(np.arange(1, len(p) + 1), np.sort(p, 0), lw=1.3, alpha=0.6, drawstyle="steps-mid", **look)
-    if few:
-        last.set_xticks(range(len(topics)), topics, rotation=20, fontsize=9)
-        last.vlines(np.arange(1, len(topics)) - 0.5, -0.03, 1.03, color="#cccccc", lw=0.8)
+    sides, some = list(methods.values()), next(iter(methods.values())).runs[0]
+    cells, last = grid(list(by_topic(some.measured[-1]))), some.lines[-1]["step"]
+    figure, told = Figure(figsize=(10, 8.8), layout="constrained"), "mean of the agents; a dot: a seed"
+    if len(sides) > FEW:
+        left, right = figure.subfigures(1, 2, width_ratios=(1.25, 1))
+        others = {"others": {method: "" for method in methods if method not in NAMES}}
+        draw_dots(left.subplots(), {group: [methods[method] for method in names if method in methods]
+                                    for group, names in (LISTENS | others).items()}, outcomes=True)  # fmt: skip
+        panels = list(right.subplots(-(-len(sides) // 2), 2, sharex=True, sharey=True).flat)
+        told += "; a dot: a seed; " + ("maps: each problem" if cells is not None else "curves: accuracy, grey: the others")
     else:
-        last.set_xscale("log", subs=[])
-        last.set_xticks([n * 10**d for d in range(5) for n in (1, 2, 5) if n * 10**d <= len(topics)])
-        last.xaxis.set_major_formatter("{x:.0f}")
-        last.set_xlabel(f"rank of the topic, of {len(topics)} (1: the one most often wrong)")
-    for name in ("accuracy", "length", "entropy"):
-        axes[name].set_xlabel("step")
-        axes[name].set_ylim(0, 1.05 * axes[name].dataLim.ymax or 1)
-    axes["accuracy"].set_ylim(-0.03, 1.03), last.set_ylim(-0.03, 1.03)
-    lines = axes["accuracy"].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside lower center", ncols=min(5, len(methods)), frameon=False)
-    save(figure, path, axes, {
-        "accuracy": f"{accuracy_title(some.config['data'])}, mean of the agents",
-        "topics": f"final accuracy by topic (a {'dot' if few else 'line'}: one agent, one seed)",
-        "length": "length of the texts in training (tokens)",
-        "entropy": "their entropy (nats a token)",
-    })  # fmt: skip
+        top, bottom = figure.subfigures(2, 1, height_ratios=(1.7, 1))
+        accuracy, *panels = top.subplots(1, 2 if cells is None else 1 + len(sides), width_ratios=(1, 1.25) if cells is None
+                                         else (1.6, *[1] * len(sides)))  # fmt: skip
+        draw_curves(accuracy, sides, "accuracy")
+        label_ends(accuracy, sides, last)
+        steps_axis(accuracy, "accuracy\n(bar: 95% interval of the problems)", last, True)
+        for axis, (name, title) in zip(bottom.subplots(1, 3), (
+            ("reward_std", "reward std within a group"), ("length", "length of a completion (tokens)"),
+            ("label_accuracy", "solid: label is right\ndashed: majorities agree"),
+        ), strict=True):  # fmt: skip
+            draw_curves(axis, sides, name)
+            if name == "label_accuracy":
+                draw_curves(axis, sides, "agreement", "--")
+            steps_axis(axis, title, last, name == "label_accuracy")
+            axis.set_xlabel("step")
+        told += f"; thin: a seed, bold: the mean of the seeds; curves of training are means of {SMOOTH} steps"
+    for axis, side in itertools.zip_longest(panels, sides):
+        if side is None:
+            axis.set_axis_off()
+        elif cells is not None:
+            image = draw_map(axis, side, cells)
+        elif len(sides) > FEW:
+            draw_curves(axis, [side._replace(colour="#cccccc") for side in sides], "accuracy")
+            draw_curves(axis, [side], "accuracy")
+            steps_axis(axis, side.name, last, True)
+        elif axis is not None:
+            draw_topics(axis, sides)
+    if cells is not None:
+        figure.colorbar(image, ax=panels, label="accuracy at the end", location="bottom", aspect=40)
+    figure.suptitle(headline(sides, told))
+    style.save(figure, path)
+    return figure
 
 
-def draw_agon(rows: dict[str, tuple], path: Path) -> None:
-    """agon.png: (a) accuracy against the length of the final answer, (b) accuracy over the problems processed."""
-    figure, axes = plt.subplot_mosaic("ab", figsize=(10.5, 5), layout="constrained", width_ratios=(1, 1.3))
-    for row, (length, accuracy, curve, look) in rows.items():
-        y = float(np.mean(accuracy))
-        spread = [[y - min(accuracy)], [max(accuracy) - y]]
-        axes["a"].errorbar(length, y, spread, **look, ls="", capsize=2, lw=1, alpha=0.85, label=row)
-        if len(curve[0]) > 1:
-            axes["b"].plot(*curve, **look, ms=4, lw=1.6)
-        else:
-            axes["b"].axhline(y, color=look["color"], ls=":", lw=1.2)
-    middle, (low, high) = float(np.mean([length for length, *_ in rows.values()])), axes["a"].get_xlim()
-    axes["a"].set_xlim(min(low, 0.9 * middle), max(high, 1.1 * middle))  # so that a hair's breadth does not look like a change
-    axes["a"].set(xlabel="length of the final answer (tokens)", ylabel="held-out pass@1")
-    axes["b"].set_xlabel("problems processed")
-    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, title="circle: one pass, square: two")
-    titles = "(a) after training: mean, lowest and highest seed", "(b) over training: mean of the seeds"
-    save(figure, path, axes, dict(zip("ab", titles, strict=True)))
+def draw_curves(axis, sides: Sequence[Side], name: str, dash: str = "-") -> None:
+    """A figure over the steps: each seed thin, their mean bold."""
+    for side in sides:
+        seeds = side.curves(name)
+        for seed in seeds:
+            axis.plot(*seed, dash, lw=0.7, alpha=0.5, color=side.colour)
+        axis.plot(*mean_curve(seeds), dash, lw=2.2, color=side.colour)
+
+
+def label_ends(axis, sides: Sequence[Side], last: int) -> None:
+    """Beside the last step: the interval of the problems for each side, and its name where its curve ends, none over another."""
+    height = -1.0
+    for i, side in enumerate(sorted(sides, key=Side.interval)):
+        middle, *ends = side.interval()
+        height = max(middle, height + 0.07)
+        axis.plot([last * (1.03 + 0.03 * i)] * 2, ends, color=side.colour, lw=2, clip_on=False)
+        axis.text(last * (1.05 + 0.03 * len(sides)), height, side.name, color=side.colour, va="center")
+
+
+def draw_topics(axis, sides: Sequence[Side]) -> None:
+    """Each topic's way from start (open) to end (filled) by agent and method, mean of the seeds; of many, what moved most."""
+    topics = list(by_topic(sides[0].runs[0].measured[0]))
+    ways = np.array([np.mean([[list(by_topic(run.measured[at]).values()) for at in (0, -1)] for run in side.runs], 0)
+                     for side in sides]).transpose(2, 0, 3, 1)  # fmt: skip ; [T,S,N,2]
+    kept = sorted(np.argsort(-np.abs(ways[..., 1] - ways[..., 0]).sum((1, 2)), kind="stable")[:MANY])
+    agents = ways.shape[2]
+    for row, t in enumerate(kept):
+        heights = row + (np.arange(len(sides) * agents) + 0.5) / (len(sides) * agents) * 0.86 - 0.43
+        for y, (i, n) in zip(heights, np.ndindex(len(sides), agents), strict=True):
+            look, (start, end) = {"color": sides[i].colour, "clip_on": False, "marker": "o^sDvP"[n % 6]}, ways[t, i, n]
+            axis.plot([start, end], [y, y], lw=1.2, color=sides[i].colour)
+            axis.plot(start, y, mfc="white", ms=4.5, **look)
+            axis.plot(end, y, ms=5.5, **look)
+    axis.hlines(np.arange(1, len(kept)) - 0.5, 0, 1, color="#dddddd", lw=0.8)
+    axis.set_yticks(range(len(kept)), [topics[t] or "all problems" for t in kept])
+    axis.set(xlim=(0, 1), ylim=(len(kept) - 0.5, -0.5), xlabel="accuracy, mean of the seeds")
+    words = "circle triangle square diamond".split()
+    shapes = ", ".join(f"{name}: {word}" for name, word in zip("ABCD"[:agents], words, strict=False))
+    most = f"\nthe {MANY} of {len(topics)} topics that moved most" if len(topics) > MANY else ""
+    axis.set_title(f"open: before, filled: after training\n{shapes}{most}")
+
+
+def grid(topics: Sequence[str]) -> np.ndarray | None:
+    """[T,2]: the two numbers of which each topic is made, as 3 and 8 of "3+8"; large ones by their first digit. Else None."""
+    found = [re.fullmatch(r"(\d+)\D+(\d+)", topic) for topic in topics]
+    if len(topics) <= MANY or not all(found):
+        return None
+    numbers = np.array([[int(number) for number in match.groups()] for match in found])
+    unit = np.array([10 ** (len(str(most)) - 1) if most > 12 else 1 for most in numbers.max(0)])
+    return numbers // unit * unit
+
+
+def draw_map(axis, side: Side, cells: np.ndarray):
+    """Accuracy at the end as a map of first by second number, mean of agents and seeds. Returns the image."""
+    p = np.mean([list(by_topic(run.measured[-1]).values()) for run in side.runs], (0, 2))  # [T]
+    rows, columns = (np.unique(cells[:, j]) for j in (0, 1))
+    image = [[mean(p[(cells == (a, b)).all(1)]) for b in columns] for a in rows]  # NaN, and blank, where there is no problem
+    axis.set_title(side.name, color=side.colour)
+    axis.set_xticks(range(len(columns)), columns), axis.set_yticks(range(len(rows)), rows)
+    return axis.imshow(image, cmap="cividis", vmin=0, vmax=1)
+
+
+def draw_dots(axis, groups: dict[str, list[Side]], outcomes: bool = False) -> dict[str, int]:
+    """A row for each side under its group's name: accuracy before and after, the interval. Returns the height of each."""
+    y, heights = 0, {}
+    for group, sides in groups.items():
+        if sides:
+            axis.text(0, y, group, weight="bold", va="center")
+        for side in sides:
+            y += 1
+            look, heights[side.name] = {"color": side.colour, "clip_on": False}, y
+            axis.plot(side.interval()[1:], [y, y], lw=2, alpha=0.5, **look)
+            axis.plot(side.score(0), [y] * len(side.runs), "o", mfc="white", **look)
+            axis.plot(side.score(), [y] * len(side.runs), "o", **look)
+            if outcomes:
+                found = [row.outcome for run in side.runs for row in portraits.topic_rows(run)]
+                axis.text(1.04, y, " / ".join(str(found.count(end)) for end in ENDS), va="center")
+        y += bool(sides)
+    axis.set_yticks(list(heights.values()), list(heights))
+    axis.set(xlim=(0, 1), ylim=(y - 0.5, -0.5), xlabel="accuracy" + f"\nright: topics {' / '.join(ENDS)}" * outcomes,
+             title="open: before, filled: after\nline: 95% interval of the problems")  # fmt: skip
+    return heights
+
+
+@style.look()
+def draw_agon(groups: dict[str, list[Side]], path: Path) -> Figure:
+    """agon.png: a row for each method, pass@1 with its interval and the differences seed by seed; three ways of learning."""
+    sides = {side.name: side for group in groups.values() for side in group}
+    figure = Figure(figsize=(10, 9), layout="constrained")
+    axes = figure.subplot_mosaic([["rows", "0", "1"], ["way"] * 3], height_ratios=(1.7, 1), width_ratios=(1.5, 1, 1))
+    heights = draw_dots(axes["rows"], groups)
+    for panel, title in enumerate(("less GRPO with as\nmany passes, by seed", "less cooperative,\nby seed")):
+        axis = axes[str(panel)]
+        for passes, group in groups.items():
+            for side in group if panel < len(BASES[passes]) else ():
+                if found := paired(side, sides.get(BASES[passes][panel])):
+                    axis.plot(found, [heights[side.name]] * len(found), "o", ms=5, color=side.colour)
+                    axis.plot(mean(found), heights[side.name], "|", ms=14, mew=2, color=side.colour)
+        axis.axvline(0, color=style.BLACK, lw=0.8)
+        reach = max(0.05, *np.abs(axis.get_xlim()))
+        axis.set(title=title, xlim=(-reach, reach), ylim=axes["rows"].get_ylim(), yticks=[], xlabel="bar: mean")
+    drawn = [sides[name] for name in ("GRPO", "cooperative", "Agon") if name in sides] or list(sides.values())
+    last, prompts = drawn[0].runs[0].lines[-1]["step"], drawn[0].runs[0].config["prompts"]
+    draw_curves(axes["way"], drawn, "accuracy")
+    label_ends(axes["way"], drawn, max(last, 1))
+    steps_axis(axes["way"], "accuracy (thin: a seed, bold: their mean; bar: 95% interval of the problems)", last, True)
+    axes["way"].set_xlabel(f"step, of {prompts} problems each")
+    figure.suptitle(headline(drawn, "a dot: a seed; curves: GRPO answers in one pass, the others in two"))
+    style.save(figure, path)
+    return figure
 
 
 # ---------------------------------------------------------------- the command
 
 
 def finish(folder: Path) -> None:
-    """Print and draw what is in a folder that cohort.py or agon.py wrote: a comparison, or one run."""
+    """Print and draw what is in a folder that cohort.py or agon.py wrote: a comparison, one of its runs, or a run alone."""
     config = runs.read_json(folder / "config.json")
-    (finish_agon if "rows" in config else finish_comparison if config["compare"] else finish_run)(folder)
+    whole = "rows" in config or bool(config["compare"])
+    text = report_agon(folder, config) if "rows" in config else report_comparison(folder, config) if whole else report_run(folder)
+    (folder / "table.txt").write_text(text + "\n", encoding="utf-8")
+    files = sorted(p.name for p in folder.iterdir() if p.suffix in (".png", ".jsonl", ".txt"))
+    print(f"\n{text}\n\nwritten: {folder}/ ({', '.join(files)}{', and a folder for each run' * whole})")
 
 
 def main() -> int:
     """Draw and print a finished run, or a comparison, again."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser("python -m lab.report", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("folder", type=Path, help="a folder that cohort.py or agon.py wrote")
     folder = parser.parse_args().folder
     try:
