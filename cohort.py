@@ -237,12 +237,22 @@ def compare(o: Options) -> int:
 # ---------------------------------------------------------------- the command
 
 
+def parse(arguments: Sequence[str] | None = None, description: str = "") -> Options:
+    """The command line as Options."""
+    return options.parse(arguments, description, Options)
+
+
+def check(o: Options) -> None:
+    """Whatever can be told before anything is loaded. Raises UserError."""
+    options.check(o, options.RULES, options.METHOD_RULES)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
 
     def act() -> int:
-        o = options.parse(arguments, __doc__, Options)
-        options.check(o, options.RULES, options.METHOD_RULES)
+        o = parse(arguments, __doc__)
+        check(o)
         return compare(o) if o.compare else run(o)
 
     lower = "--prompts, --k or --max-new-tokens, or give --lora-rank 16 --dtype bfloat16 --checkpointing"

@@ -30,7 +30,7 @@ from matplotlib.patches import Patch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import cohort  # noqa: E402
 import dynamics  # noqa: E402
-from lab import runs, style, tinyworld  # noqa: E402
+from lab import runs, setup, style, tinyworld  # noqa: E402
 from lab.data import UserError  # noqa: E402
 from lab.evaluate import count_cells, evaluate, measures, omega  # noqa: E402
 from lab.portraits import SHADES, outcome, portrait  # noqa: E402
@@ -70,7 +70,7 @@ def train(kind: str, seed: int, args) -> Path:
             raise UserError(f"{folder} has {made_with} steps, not {args.steps}: choose another --out")
         if (folder / "diversity.json").exists():
             return folder
-    train_set, test = cohort.read_data(o)
+    train_set, test = setup.read_data(o)
     work = cohort.load_work(o, (train_set, test), [o.method])
     before, done = measure(work.agents, test, o), runs.begin(folder, work.agents, o.steps)
     if not runs.train(work, o, folder, done, "benchmarks/diversity.py"):

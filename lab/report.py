@@ -193,8 +193,7 @@ def report_run(folder: Path) -> str:
                 style.save(portraits.overlay(run), folder / "overlay.png")
     if taken := [part for line in run.lines for part in parts(line).values()]:
         draw_training(folder)
-        seconds, tokens = (sum(part[a] + part.get(b, 0) for part in taken)
-                           for a, b in (("sample_seconds", "learn_seconds"), ("tokens", "")))  # fmt: skip
+        seconds, tokens = sum(line.get("seconds", 0) for line in run.lines), sum(part["tokens"] for part in taken)
         took = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
         text.append(f"{last} steps took {took}, evaluations not counted, and wrote {tokens / 1e6:.2f} M tokens")
     return "\n".join(text)
@@ -310,10 +309,10 @@ def report_agon(folder: Path, whole: dict) -> str:
     for passes, group in groups.items():
         for side in group:
             steps = [part for run in side.runs for line in run.lines for part in parts(line).values()]
-            keys = "tokens", "rollouts", "sample_seconds", "learn_seconds"
-            tokens, rollouts, sampling, learning = (sum(part[key] for part in steps) / len(side.runs) for key in keys)
+            tokens, rollouts = (sum(part[key] for part in steps) / len(side.runs) for key in ("tokens", "rollouts"))
+            seconds = sum(line.get("seconds", 0) for run in side.runs for line in run.lines) / len(side.runs)
             asked = whole["steps"] * whole["prompts"]  # problems, by each seed
-            budget = [f"{tokens / 1e6:.2f} M", f"{rollouts / asked:.0f}", f"{sampling + learning:.0f}"] if steps else "---"
+            budget = [f"{tokens / 1e6:.2f} M", f"{rollouts / asked:.0f}", f"{seconds:.0f}"] if steps else "---"
             after, low, high = side.interval()
             length = mean(side.score(name="length"))
             results.append([side.name, f"{after:.3f}", f"({low:.3f}, {high:.3f})", f"{length:.1f}", *budget])

@@ -16,10 +16,11 @@ from safetensors.torch import load_file
 import agon
 import agon as exchange
 import lora
-from grpo import Agent, fits, group_advantages
+from grpo import Agent, group_advantages
 from lab import report, rivals, runs
 from lab.answers import NUMBER, same_answer
 from lab.data import Problem
+from lab.models import fits
 
 FAST = ["--steps", "2", "--prompts", "2", "--n", "3", "--eval-problems", "6", "--eval-k", "1", "--max-new-tokens", "8"]
 
@@ -277,11 +278,7 @@ def test_every_row_from_one_command(command, tmp_path, capsys):
 
 def record(folder: Path) -> list[dict]:
     """The metrics of a run without its seconds."""
-    lines = runs.read_lines(folder / "metrics.jsonl")
-    for line in lines:
-        for half in line.get("halves", {}).values():
-            half.pop("sample_seconds"), half.pop("learn_seconds")
-    return lines
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in runs.read_lines(folder / "metrics.jsonl")]
 
 
 def adapters(folder: Path) -> dict[str, torch.Tensor]:

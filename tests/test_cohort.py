@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import cohort
 import cohort as step
 from grpo import Agent, sample, sample_cohort
-from lab import memory, report, runs, tinyworld
+from lab import memory, report, runs, setup, tinyworld
 from lab.data import UserError
-from rewards import Ballots
+from lab.methods import hooks_of
 
 FAST = ["--steps", "2", "--prompts", "3", "--k", "4", "--eval-problems", "6", "--eval-k", "2", "--max-new-tokens", "12"]
 
@@ -64,14 +64,9 @@ def go(tmp_path, *arguments: str) -> int:
     return cohort.main([*FAST, "--out", str(tmp_path / "runs"), *arguments])
 
 
-def lines(folder: Path, but=("sample_seconds", "learn_seconds")) -> list[dict]:
+def lines(folder: Path) -> list[dict]:
     """metrics.jsonl without the seconds."""
-    found = runs.read_lines(folder / "metrics.jsonl")
-    for line in found:
-        for agent in line.get("agents", {}).values():
-            for name in but:
-                agent.pop(name)
-    return found
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in runs.read_lines(folder / "metrics.jsonl")]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -115,8 +110,6 @@ def test_a_run_writes_all_it_promises(tmp_path, capsys):
         "approx_kl",
         "clip_fraction",
         "grad_norm",
-        "sample_seconds",
-        "learn_seconds",
     }
     assert 0 <= rest[0]["agreement"] <= 1 and rest[0]["agents"]["A"]["approx_kl"] < 1e-6
     saved = folder / "checkpoint-000002" / "A"
@@ -144,7 +137,7 @@ def test_the_ring_is_directed():
             self.answers = [list(answers)]
 
     written = [Said("1", "1", "2"), Said("2", "2", "1"), Said("3", "3", "1")]
-    ballots, corl = [Ballots(said.answers) for said in written], cohort.REWARDS["corl"]
+    ballots, corl = [said.answers for said in written], cohort.REWARDS["corl"]
     paid = [corl.rewards(n, written, [None], corl.labels(n, ballots, [None])).tolist() for n in range(3)]
     assert paid == [[[0, 0, 0]], [[0, 0, 1]], [[0, 0, 0]]]
 
@@ -152,7 +145,7 @@ def test_the_ring_is_directed():
 @pytest.mark.parametrize("method", list(cohort.REWARDS))
 def test_every_method_runs(tmp_path, method, chat_folder, data_file):
     """A registry entry that no command can run is not a method."""
-    real = ["--models", *[str(chat_folder)] * 2, "--data", str(data_file)] if cohort.REWARDS[method].needs_chat else []
+    real = ["--models", *[str(chat_folder)] * 2, "--data", str(data_file)] if hooks_of(method).needs_chat else []
     assert go(tmp_path, "--method", method, "--steps", "1", *real) == 0
     assert lines(tmp_path / "runs" / f"{method}-001")[-1]["agents"]["A"]["reward_std"] >= 0
 
@@ -264,7 +257,7 @@ def test_what_both_forms_need_is_filtered_for_all(tmp_path, model_folder, capsys
     assert cohort.main(["--resume", str(cut)]) == 0
     assert lines(whole) == lines(cut) and same(weights(whole), weights(cut))
     o = cohort.parse([*real, "--method", "corewarding1"], "")
-    assert all(p.rephrased for p in cohort.read_data(o)[0])
+    assert all(p.rephrased for p in setup.read_data(o)[0])
 
 
 def test_a_full_gpu_costs_one_line(tmp_path, monkeypatch, capsys):
@@ -278,7 +271,7 @@ def test_a_full_gpu_costs_one_line(tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().err.replace("\r", "\n").splitlines()[-1]
     assert told.startswith("cohort.py: out of memory (tried to allocate 2.32 gib); by the estimate, sampling takes 0.")
     assert "--prompts, --k" in told and "--micro-batch" in told and "--dtype" in told
-    monkeypatch.setattr(cohort, "make_cohort", full)
+    monkeypatch.setattr(setup, "make_cohort", full)
     assert go(tmp_path) == 2 and "lower --prompts, --k" in capsys.readouterr().err
 
 
@@ -386,9 +379,9 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
 def test_each_agent_learns_at_its_own_rate():
     """A rate given to the wrong agent, or to all: a pair of different families would lose one of them."""
     for more in ([], ["--lora-rank", "2"]):
-        agents = cohort.make_agents(cohort.parse(["--lrs", "1e-4", "2e-5", *more], ""))
+        agents = setup.make_cohort(cohort.parse(["--lrs", "1e-4", "2e-5", *more], ""))
         assert [agent.optimizer.param_groups[0]["lr"] for agent in agents] == [1e-4, 2e-5]
-    assert [a.optimizer.param_groups[0]["lr"] for a in cohort.make_agents(cohort.parse([], ""))] == [1e-4, 1e-4]
+    assert [a.optimizer.param_groups[0]["lr"] for a in setup.make_cohort(cohort.parse([], ""))] == [1e-4, 1e-4]
 
 
 def test_changed_option_is_refused_on_resume(tmp_path, capsys):
@@ -507,7 +500,7 @@ def written_comparison(folder: Path, data: str, start: dict, end: dict, steps: i
     place.mkdir(parents=True)
     runs.write_json(folder / "config.json", config)
     runs.write_json(place / "config.json", config | {"compare": None, "steps": steps})
-    texts = {"reward_std": 0.1, "length": 9, "truncated": 0, "entropy": 0.2, "tokens": 5, "sample_seconds": 1, "learn_seconds": 1}
+    texts = {"reward_std": 0.1, "length": 9, "truncated": 0, "entropy": 0.2, "tokens": 5}
     for at, probes in ((0, start), (steps, end)):
         score = {n: {"pass1": sum(p.values()) / len(p), "majk": 1 - at} for n, p in probes.items()}
         line = {"step": at, "probes": probes, "problems": 20, "eval": score}
@@ -598,7 +591,7 @@ def test_agents_of_one_base_are_sampled_in_one_pass(model_folder, data_file, mon
     o = cohort.parse(
         ["--models", *[str(model_folder)] * 3, "--data", str(data_file), "--lora-rank", "2", "--answer", "number"], ""
     )
-    agents = cohort.make_agents(o)
+    agents = setup.make_cohort(o)
     assert len({id(a.model) for a in agents}) == 1 and [a.adapter for a in agents] == ["A", "B", "C"]
     generator = torch.Generator().manual_seed(1)
     for agent in agents:

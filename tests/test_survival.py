@@ -261,8 +261,8 @@ def end_state(folder: Path) -> dict:
     assert [p.name for p in runs.checkpoints(folder)] == ["checkpoint-000002", "checkpoint-000003"]
     metrics = runs.read_lines(folder / "metrics.jsonl")
     for line in metrics:
+        assert ("agents" in line) == (line.pop("seconds", 0) > 0)
         for agent in line.get("agents", {}).values():
-            assert agent.pop("sample_seconds") > 0 and agent.pop("learn_seconds") > 0
             assert agent["grad_norm"] > 0  # else nothing was learnt, and nothing could be lost
     state = {"metrics": metrics}
     for path, file in runs.whole(folder / "checkpoint-000003")["files"].items():
