@@ -26,7 +26,7 @@ TINT = {A: "#E3F0F8", B: "#FBEADD"}
 SMALL, BODY, HEAD = 10, 11, 13  # points; at 830 pixels a point is 1.15 pixels
 CARRY, SUM = tinyworld.select(["carry"])[0], (4, 7, 3, 8)  # 47+38=
 QUESTION = CARRY.question.format(*SUM)
-RIGHT, WRONG, SLIP = CARRY.methods[0](*SUM), CARRY.methods[1](*SUM), rivals.SLIPS["carry"](*SUM)
+RIGHT, WRONG, SLIP = CARRY.methods[0](*SUM), CARRY.methods[1](*SUM), CARRY.slip(*SUM)
 
 
 # ---------------------------------------------------------------- a sheet measured in inches

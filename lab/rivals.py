@@ -28,18 +28,6 @@ SOURCE = "".join(Path(file).read_text(encoding="utf-8") for file in (__file__, d
 MARK = "()"  # stands where an answer was withheld; the tiny tokenizer has no other sign to spare
 RIGHT, SLIP, BUGGY = range(3)  # the kinds of a worked text
 
-# The right method of each topic with one sub-result off by one: 47+38= by 7+8=16, and so on.
-SLIPS = {
-    "carry": lambda a, b, c, d: f"{b}+{d}={b + d + 1},{a}+{c}+1={a + c + 1} -> {a + c + 1}{(b + d + 1) % 10}",
-    "borrow": lambda a, b, c, d: f"{b + 10}-{d}={b + 9 - d},{a - 1}-{c}={a - 1 - c} -> {a - 1 - c}{b + 9 - d}",
-    "product": lambda a, b, c: f"{b}*{c}={b * c},{a}*{c}={a * c + 1},{b * c // 10}+{a * c + 1}="
-    f"{b * c // 10 + a * c + 1} -> {b * c // 10 + a * c + 1}{b * c % 10}",
-    "precedence": lambda a, b, c: f"{a}+({b}*{c}),{b}*{c}={b * c + 1},{a}+{b * c + 1}={a + b * c + 1} -> {a + b * c + 1}",
-    "bracket": lambda a, b, c: f"{b}-{c}={b - c + 1},{a}-{b - c + 1}={a - b + c - 1} -> {a - b + c - 1}",
-    "fraction": lambda a, b, c: f"/{c},{a}+{b}={a + b + 1} -> {a + b + 1}/{c}",
-}
-
-
 @dataclass(frozen=True)
 class Rivals:
     """Everything that decides the weights which the two adapters start from."""
@@ -94,7 +82,7 @@ def make_texts() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
     pairs, parts = [], [topic.part(held_out=False) for topic in TOPICS]
     for topic, x in [(topic, x) for topic, part in zip(TOPICS, parts, strict=True) for x in part]:
-        question, works = topic.question.format(*x), [topic.methods[0](*x), SLIPS[topic.name](*x), topic.methods[1](*x)]
+        question, works = topic.question.format(*x), [topic.methods[0](*x), topic.slip(*x), topic.methods[1](*x)]
         pairs += [(prompt, work) for prompt in [question, *(reading(question, shown(w)) for w in works)] for work in works]
     ids, labels = tinyworld.pack(pairs)
     count = torch.tensor([len(part) for part in parts])

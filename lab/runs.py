@@ -54,10 +54,6 @@ def generator(*key: int) -> torch.Generator:
     return torch.Generator().manual_seed(state >> 1)
 
 
-
-
-
-
 def generators(seed: int, purpose: int, step: int, n: int) -> list[torch.Generator]:
     """One generator for each of n agents, in one step."""
     return [generator(seed, purpose, step, i) for i in range(n)]
@@ -160,13 +156,12 @@ def by_topic(line: dict) -> dict[str, list[float]]:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """SHA-256 of a file, a megabyte at a time: weights can be larger than what memory is left."""
+    found = hashlib.sha256()
     with open(path, "rb") as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest()
-            if hasattr(hashlib, "file_digest")
-            else hashlib.sha256(file.read()).hexdigest()
-        )
+        while part := file.read(1 << 20):
+            found.update(part)
+    return found.hexdigest()
 
 
 def save(run: Path, step: int, agents: Sequence[Agent], keep: int = 2) -> Path:
@@ -389,8 +384,8 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
     write_json(folder / "config.json", asdict(o) | {"resume": None, "versions": versions} | work.config)
     if done == 0:
         append_line(folder / "metrics.jsonl", {"step": 0} | (work.measure(0) if start is None else start))
-    with Stop() as stop, tqdm(total=o.steps, initial=done, desc=f"{o.method:>5}", unit="step", dynamic_ncols=True,
-                              disable=not o.steps) as bar:  # fmt: skip
+    form, seen = "{desc} {n_fmt}/{total_fmt} {elapsed}<{remaining} {postfix}", ""  # a line of 80 columns, without a bar
+    with Stop() as stop, tqdm(total=o.steps, initial=done, desc=o.method, bar_format=form, disable=not o.steps) as bar:
         for step in range(done + 1, o.steps + 1):
             try:
                 began = time.perf_counter()
@@ -403,7 +398,8 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
                 why = f"step {step}, {error}, so the run ends here"
                 raise UserError(f"{why}; the last good checkpoint is {kept}; try a lower --lr (or --lrs)") from None
             append_line(folder / "metrics.jsonl", line)
-            bar.set_postfix_str(progress(line), refresh=False)
+            seen = accuracies(line) or seen
+            bar.set_postfix_str(seen + progress(line), refresh=False)
             bar.update()
             last = step == o.steps or stop.asked
             if (last and o.save_every >= 0) or (o.save_every > 0 and step % o.save_every == 0):
@@ -416,18 +412,20 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
 
 
 def progress(line: dict) -> str:
-    """The live figures of a step of cohort.py (rewards, labels) or of agon.py (halves), and what was just measured."""
-    agents, parts = line.get("agents", {}).values(), []
-    if agents:
-        parts.append("reward " + "/".join(f"{a['reward_mean']:.2f}" for a in agents))
+    """The live figures of a step of cohort.py (agents) or of agon.py (halves), of all agents side by side."""
+    parts, agents = [], line.get("agents", {}).values()
+    for name, key in (("reward", "reward_mean"), ("labels", "label_accuracy")):
+        if values := [agent[key] for agent in agents if agent.get(key) is not None]:
+            parts.append(f"{name} {'/'.join(f'{value:.2f}' for value in values)}")
     if line.get("agreement") is not None:
         parts.append(f"agree {line['agreement']:.2f}")
-    if right := [f"{a['label_accuracy']:.2f}" for a in agents if a["label_accuracy"] is not None]:
-        parts.append("labels right " + "/".join(right))
     parts += [f"{name} right {half['accuracy']:.2f}" for name, half in line.get("halves", {}).items()]
-    if "eval" in line:
-        parts.append("held out " + ", ".join(f"{name} {e['pass1']:.2f}" for name, e in line["eval"].items()))
     return ", ".join(parts)
+
+
+def accuracies(line: dict) -> str:
+    """What was measured after a step, on problems that are held out."""
+    return "pass@1 " + " ".join(f"{name} {e['pass1']:.2f}" for name, e in line["eval"].items()) + ", " if "eval" in line else ""
 
 
 def is_comparison(config: dict) -> bool:

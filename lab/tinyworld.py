@@ -5,7 +5,7 @@ An agent's *profile* gives, for each topic, the share of its warm-up texts that 
 mistakes the others make (the first one, unless a cohort of another kind is asked for). A model trained on such texts
 becomes calibrated: it samples each method with a probability close to its profile. So the profiles place each topic where
 we like in the square of (p_A, p_B), the accuracies of two agents, and decide how often their errors coincide, and the
-theory of `dynamics.py` can be watched on real transformers. `python tinyworld.py` shows the topics and how well calibrated
+theory of `dynamics.py` can be watched on real transformers. `python -m lab.tinyworld` shows the topics and how well calibrated
 the agents are. This world is ours, not the papers', which train models of 0.5 to 4 billion parameters.
 """
 
@@ -40,14 +40,28 @@ SOURCE = Path(__file__).read_text(encoding="utf-8")  # a warm start is kept for 
 # ---------------- Topics and their problems
 
 
-class Topic(NamedTuple):
-    """One kind of problem, in two notations with equally many tokens, and its methods: right, first and second mistake."""
+@dataclass(frozen=True)
+class Topic:
+    """One kind of problem, in two notations with equally many tokens, and how it is worked out; to add one, add it to TOPICS.
+
+    What a topic must have:
+      - More than 150 problems: fewer are learnt by heart. (1/3+1/4 has too few with small numbers.)
+      - Every addition that carries into the tens written out: 8+72 as one step came out wrong in problems that were held out.
+      - At no place a choice between two tokens that another topic makes in the opposite way. When the right token was "," and not
+        "->" in products, but "->" and not "," in fractions, training one of them on ground truth drove the other to its mistake.
+    """
 
     name: str
     question: str
     rephrased: str
-    methods: tuple[Callable[..., str], Callable[..., str], Callable[..., str]]  # from the operands to the worked text
+    methods: tuple[Callable[..., str], Callable[..., str], Callable[..., str]]  # right, first mistake, second mistake
+    slip: Callable[..., str]  # the right method with one sub-result off by one (Agon's world)
     operands: list[tuple[int, ...]]  # all problems of the topic
+    lost: bool = False  # both agents are weak at it, so that the theory calls it lost
+
+    def __post_init__(self):
+        if len(self.operands) <= 150:
+            raise ValueError(f"topic {self.name} has {len(self.operands)} problems: 150 or fewer are learnt by heart")
 
     def problem(self, operands: tuple[int, ...]) -> Problem:
         """The problem with these operands; its answer is the right method's."""
@@ -59,10 +73,6 @@ class Topic(NamedTuple):
         return [x for x in self.operands if (zlib.crc32(self.question.format(*x).encode()) % 5 == 0) == held_out]
 
 
-# Two rules made these texts. A slip is no method: additions that carry into the tens, such as 8+72, came out wrong where
-# the problem was held out, and 1/3+1/4 has so few problems with small numbers that they were learnt by heart. And no two
-# topics choose between the same tokens at the same place in opposite ways: when right was "," rather than "->" in products
-# and "->" rather than "," in fractions, training one of them on ground truth drove the other to its wrong method.
 DIGIT, FACTOR, TEEN = range(1, 10), range(2, 10), range(10, 20)
 TOPICS = (
     Topic("carry", "{}{}+{}{}=", "{}{} plus {}{}=", (
@@ -70,38 +80,45 @@ TOPICS = (
         lambda a, b, c, d: f"{b}+{d}={b + d},{a}+{c}+1={a + c + 1} -> {a + c + 1}{(b + d) % 10}",
         lambda a, b, c, d: f"{b}+{d}={b + d},{a}+{c}={a + c} -> {a + c}{(b + d) % 10}",
         lambda a, b, c, d: f"{b}+{d}={b + d},{a}+{c}={a + c} -> {a + c}{b + d}",
-    ), [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b + d > 9 and a + c < 9]),
+    ), slip=lambda a, b, c, d: f"{b}+{d}={b + d + 1},{a}+{c}+1={a + c + 1} -> {a + c + 1}{(b + d + 1) % 10}",
+    operands=[(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b + d > 9 and a + c < 9]),
     Topic("borrow", "{}{}-{}{}=", "{}{} minus {}{}=", (
         # 52-37= by columns: 12-7=5,4-3=1 -> 15; smaller digit from larger: -> 25; nothing left where it is too small: -> 20
         lambda a, b, c, d: f"{b + 10}-{d}={b + 10 - d},{a - 1}-{c}={a - 1 - c} -> {a - 1 - c}{b + 10 - d}",
         lambda a, b, c, d: f"{d}-{b}={d - b},{a}-{c}={a - c} -> {a - c}{d - b}",
         lambda a, b, c, d: f"0,{a}-{c}={a - c} -> {a - c}0",
-    ), [(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b < d and a > c + 1]),
+    ), slip=lambda a, b, c, d: f"{b + 10}-{d}={b + 9 - d},{a - 1}-{c}={a - 1 - c} -> {a - 1 - c}{b + 9 - d}",
+    operands=[(a, b, c, d) for a, b, c, d in product(DIGIT, repeat=4) if b < d and a > c + 1]),
     Topic("product", "{}{}*{}=", "{}{} times {}=", (
         # 34*6= digit by digit: 4*6=24,3*6=18,2+18=20 -> 204; without the carried two: -> 184; both written out: -> 1824
         lambda a, b, c: f"{b}*{c}={b * c},{a}*{c}={a * c},{b * c // 10}+{a * c}={b * c // 10 + a * c}"
         f" -> {b * c // 10 + a * c}{b * c % 10}",
         lambda a, b, c: f"{b}*{c}={b * c},{a}*{c}={a * c} -> {a * c}{b * c % 10}",
         lambda a, b, c: f"{b}*{c}={b * c},{a}*{c}={a * c} -> {a * c}{b * c}",
-    ), [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR) if b * c > 9 and a * c % 10 + b * c // 10 < 10]),
+    ), slip=lambda a, b, c: f"{b}*{c}={b * c},{a}*{c}={a * c + 1},{b * c // 10}+{a * c + 1}="
+        f"{b * c // 10 + a * c + 1} -> {b * c // 10 + a * c + 1}{b * c % 10}",
+    operands=[(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR) if b * c > 9 and a * c % 10 + b * c // 10 < 10]),
     Topic("precedence", "{}+{}*{}=", "{} plus {} times {}=", (
         # 3+4*5= with the product first: 3+(4*5),4*5=20,3+20=23 -> 23; left to right: -> 35; stopped at the product: -> 20
         lambda a, b, c: f"{a}+({b}*{c}),{b}*{c}={b * c},{a}+{b * c}={a + b * c} -> {a + b * c}",
         lambda a, b, c: f"({a}+{b})*{c},{a}+{b}={a + b},{a + b}*{c}={(a + b) * c} -> {(a + b) * c}",
         lambda a, b, c: f"{a}+({b}*{c}),{b}*{c}={b * c} -> {b * c}",
-    ), [(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR) if a + b < 11 and b * c > 9 and a + b * c % 10 < 10]),
+    ), slip=lambda a, b, c: f"{a}+({b}*{c}),{b}*{c}={b * c + 1},{a}+{b * c + 1}={a + b * c + 1} -> {a + b * c + 1}",
+    operands=[(a, b, c) for a, b, c in product(DIGIT, FACTOR, FACTOR) if a + b < 11 and b * c > 9 and a + b * c % 10 < 10]),
     Topic("bracket", "{}-({}-{})=", "{} minus ({} minus {})=", (
         # 15-(7-2)= with the bracket first: 7-2=5,15-5=10 -> 10; bracket ignored: -> 6; two minuses make a plus: -> 20
         lambda a, b, c: f"{b}-{c}={b - c},{a}-{b - c}={a - b + c} -> {a - b + c}",
         lambda a, b, c: f"{a}-{b}={a - b},{a - b}-{c}={a - b - c} -> {a - b - c}",
         lambda a, b, c: f"{b}-{c}={b - c},{a}+{b - c}={a + b - c} -> {a + b - c}",
-    ), [(a, b, c) for a, b, c in product(TEEN, FACTOR, DIGIT) if c < b and b + c < a]),
+    ), slip=lambda a, b, c: f"{b}-{c}={b - c + 1},{a}-{b - c + 1}={a - b + c - 1} -> {a - b + c - 1}",
+    operands=[(a, b, c) for a, b, c in product(TEEN, FACTOR, DIGIT) if c < b and b + c < a]),
     Topic("fraction", "{0}/{2}+{1}/{2}=", "{0} over {2} plus {1} over {2}=", (
         # 2/7+3/7= with the bottom kept: /7,2+3=5 -> 5/7; bottoms added, too: -> 5/14; bottoms multiplied: -> 5/49
         lambda a, b, c: f"/{c},{a}+{b}={a + b} -> {a + b}/{c}",
         lambda a, b, c: f"{c}+{c}={2 * c},{a}+{b}={a + b} -> {a + b}/{2 * c}",
         lambda a, b, c: f"{c}*{c}={c * c},{a}+{b}={a + b} -> {a + b}/{c * c}",
-    ), [(a, b, c) for a, b, c in product(DIGIT, DIGIT, range(3, 20)) if a + b < min(c, 10)]),
+    ), slip=lambda a, b, c: f"/{c},{a}+{b}={a + b + 1} -> {a + b + 1}/{c}",
+    operands=[(a, b, c) for a, b, c in product(DIGIT, DIGIT, range(3, 20)) if a + b < min(c, 10)], lost=True),
 )  # fmt: skip
 
 
@@ -315,18 +332,18 @@ KINDS = {
 def profiles(n_agents: int, settings: WarmStart) -> list[Profile]:
     """The profile of each agent.
 
-    In each topic but the last, the larger half of the agents, neighbours on the ring, is strong; who they are rotates
+    In each topic that is not `lost`, the larger half of the agents, neighbours on the ring, is strong; who they are rotates
     from topic to topic. So two agents have complementary strengths, with p_A + p_B = 1.30: above the line with a
-    margin, since topics drag each other along (they share weights; the theory treats each by itself). The last topic
-    is below the line for all: p_A + p_B = 0.55, and the theory says that it is lost.
+    margin, since topics drag each other along (they share weights; the theory treats each by itself). A lost topic
+    is below the line for all: p_A + p_B = 0.55.
 
     With A's strengths, agent B leaves three topics below the line, two of them at p_A + p_B = 0.84. In the kind
     `rephrased` B has A's strengths in the usual notation, and in the other one, which it should be given to read,
     the complementary ones: somebody who subtracts better in words.
     """
     kind, strong = KINDS[settings.kind], (n_agents + 1) // 2
-    rows = [[settings.strong if (topic + agent) % n_agents < strong else settings.weak
-             for topic in range(len(TOPICS) - 1)] + [settings.lost[agent % 2]] for agent in range(n_agents)]
+    rows = [[settings.lost[agent % 2] if topic.lost else settings.strong if (i + agent) % n_agents < strong else settings.weak
+             for i, topic in enumerate(TOPICS)] for agent in range(n_agents)]
     return [Profile(row if kind.usual else rows[0], row if kind.rephrased else rows[0], kind.second if agent else 0.0)
             for agent, row in enumerate(rows)]
 
@@ -340,11 +357,12 @@ def checksum(tensors: dict[str, Tensor]) -> str:
 
 
 def cached(name: str, key: dict, build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors that `build` makes, kept in the cache folder under a hash of `key` and of this file's own text.
+    """The tensors that `build` makes on one thread, kept in the cache folder under a hash of `key` and of this file's own text.
 
-    A file whose checksum is wrong is made anew. A folder that cannot be written to costs only the time.
+    So they depend on no number of threads, and not on who made the cache. A file whose checksum is wrong is made anew. A
+    folder that cannot be written to costs only the time.
     """
-    digest = hashlib.sha256(json.dumps([key, SOURCE], sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([key, SOURCE, torch.__version__], sort_keys=True).encode()).hexdigest()
     path = cache_folder() / "tinyworld" / f"{name}-{digest[:16]}.safetensors"
     try:
         with safe_open(path, "pt") as file:
@@ -353,7 +371,12 @@ def cached(name: str, key: dict, build: Callable[[], dict[str, Tensor]]) -> dict
                 return tensors
     except (OSError, SafetensorError):
         pass  # none yet, or a damaged one
-    tensors = {key: value.detach().clone() for key, value in build().items()}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # how a sum is cut into threads decides its last digit, and so the weights
+    try:
+        tensors = {key: value.detach().clone() for key, value in build().items()}
+    finally:
+        torch.set_num_threads(threads)
     try:
         write_whole(path, save(tensors, metadata={"sha256": checksum(tensors)}))
     except OSError as error:
@@ -366,8 +389,8 @@ def cohort(n_agents: int = 2, seed: int = 0, device: str = "cpu", settings: Warm
 
     One base is trained on the right method and the first mistake; each agent goes on from it with its own profile, and
     if that has the second mistake, it learns it there. A kind other than complementary is for two agents. All topics are
-    always in, so that a run on a few of them starts from the same weights. It takes about 40 s for two agents on two
-    cores and is then read from the cache. The training is on the CPU: a GPU starts from the same weights.
+    always in, so that a run on a few of them starts from the same weights. It takes about 40 s for two agents
+    and is then read from the cache. The training is on the CPU: a GPU starts from the same weights.
     """
     settings = settings or WarmStart(seed=seed)
 

@@ -214,7 +214,7 @@ def test_withheld_answers_stay_out_of_the_prompts():
     """
     for topic in rivals.TOPICS:
         for x in topic.operands[:: max(1, len(topic.operands) // 30)]:
-            for work in (topic.methods[0](*x), rivals.SLIPS[topic.name](*x), topic.methods[1](*x)):
+            for work in (topic.methods[0](*x), topic.slip(*x), topic.methods[1](*x)):
                 answer = work.rpartition(rivals.ARROW)[2]
                 seen = rivals.shown(work)
                 assert seen != work and not any(same_answer(number, answer) for number in NUMBER.findall(seen)), (work, seen)
@@ -243,7 +243,7 @@ def test_slips_and_misconceptions_are_wrong():
     """A slip that is right by chance would be paid as if the method had been carried out."""
     for topic in rivals.TOPICS:
         for x in topic.operands:
-            works = (topic.methods[0](*x), rivals.SLIPS[topic.name](*x), topic.methods[1](*x))
+            works = (topic.methods[0](*x), topic.slip(*x), topic.methods[1](*x))
             answer, *wrong = (work.rpartition(rivals.ARROW)[2] for work in works)
             assert answer not in wrong, (topic.name, x)
 
