@@ -22,7 +22,7 @@ the tie-break is linear in the length; the default world is `lab/rivals.py`, whi
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +31,7 @@ from torch import Tensor
 
 import lora
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample, update
-from lab import drafts, memory, models, report, rivals, runs, setup, tinyworld
+from lab import drafts, memory, models, report, rivals, runs, setup
 from lab.answers import extract_answer
 from lab.data import Problem, UserError, answer_style
 from lab.evaluate import AT_ONCE, Report, evaluate, grade
@@ -131,19 +131,18 @@ class Recipe:
     ways: tuple[str, ...] = ("A", "B", "A > B", "B > A")  # alone, or one drafts and the other reads
 
 
-ONE, PAIR = (lambda step: 0), (lambda step: step % 2, lambda step: 1 - step % 2)  # the roles of a pair change every step
-DRAFT = Turn("drafter", PAIR[0])
+# The roles of a pair change every step; a single adapter plays both.
+DRAFT, READ = Turn("drafter", lambda step: step % 2), Turn("challenger", lambda step: 1 - step % 2, reading)
+ALONE = {"who": lambda step: 0}
 RECIPES = {
-    "grpo": Recipe("vanilla GRPO: one adapter, 2N plain rollouts", (Turn("drafter", ONE, times=2),), ("A", "A > A")),
+    "grpo": Recipe("vanilla GRPO: one adapter, 2N plain rollouts", (replace(DRAFT, times=2, **ALONE),), ("A", "A > A")),
     "self-refine": Recipe("one adapter drafts, reads its own drafts and refines",
-                          (Turn("drafter", ONE), Turn("challenger", ONE, reading)), ("A", "A > A")),
+                          (replace(DRAFT, **ALONE), replace(READ, **ALONE)), ("A", "A > A")),
     "shared": Recipe("no exchange: nobody reads, a group is paid the conversion against one draft of the rival",
-                     (DRAFT, Turn("challenger", PAIR[1], plain, against_one)), ("A", "B")),
-    "cooperative": Recipe("exchange of drafts; the reader is paid for being right",
-                          (DRAFT, Turn("challenger", PAIR[1], reading))),
-    "margin": Recipe("exchange of drafts; the reader is paid c(b) - c(a)", (DRAFT, Turn("challenger", PAIR[1], reading, margin))),
-    "agon": Recipe("exchange of drafts; the reader is paid 2 c(b) + c(b) (1 - c(a))",
-                   (DRAFT, Turn("challenger", PAIR[1], reading, conversion))),
+                     (DRAFT, replace(READ, asks=plain, pays=against_one)), ("A", "B")),
+    "cooperative": Recipe("exchange of drafts; the reader is paid for being right", (DRAFT, READ)),
+    "margin": Recipe("exchange of drafts; the reader is paid c(b) - c(a)", (DRAFT, replace(READ, pays=margin))),
+    "agon": Recipe("exchange of drafts; the reader is paid 2 c(b) + c(b) (1 - c(a))", (DRAFT, replace(READ, pays=conversion))),
 }  # fmt: skip
 
 
@@ -252,8 +251,8 @@ class Options(Training):
     n: Group = 8  # drafts of each problem, and solutions that read them (N); vanilla GRPO takes 2N plain ones
     rank: Count = 8  # of the adapters (16 in the paper)
     alpha: Above = 16.0  # scale of the adapters: their product counts alpha / rank
-    b_std: float = 0.02  # at its birth, adapter B has noise of this size in its B matrix, adapter A zeros
-    format: float = 0.1  # paid, to drafter and challenger, for giving an answer that can be read
+    b_std: float = 0.02  # at the start adapter B has Gaussian noise of this size in its B matrix, adapter A zeros
+    format: float = 0.1  # paid to drafter and challenger for an answer that can be read
     tiebreak: float = 0.0  # the density lever: up to this much more for shorter correct solutions of a group
     drafts_shown: Whole = 3  # print so many exchanges of the last trained method: draft, what its reader saw, its solution
     method: str | None = None  # set by the command itself for each of its runs; you say --methods
@@ -326,18 +325,13 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], last: bool)
             in_one_pass=False,
         ),
     )
-
-    def take(step: int) -> dict:
-        if o.data == "tiny":
-            return train_step(agents, tinyworld.problems(None, o.prompts, seed=(o.seed << 20) + step), step, o)
-        return train_step(agents, [train_set[i] for i in runs.positions(len(train_set), o.prompts, step, o.seed)], step, o)
-
+    batch, exchanged = setup.batches(o, train_set), any(reader for _, reader in ways(agents, o.method).values())
     return runs.Work(
         agents=agents,
-        take=take,
+        take=lambda step: train_step(agents, batch(step), step, o),
         measure=lambda step: assess(agents, test, o.eval_k if step in (0, o.steps) else 1, o),
         need=need,
-        finish=lambda: print(show(agents, test, o)) if last and o.drafts_shown else None,
+        finish=lambda: print(show(agents, test, o)) if last and exchanged and o.drafts_shown else None,
     )
 
 
@@ -350,7 +344,7 @@ def show(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> str:
 
 
 def that_fit(problems: list[Problem], agents: Sequence[Agent], o: Options) -> list[Problem]:
-    """Leave out, aloud, the problems whose prompt does not fit the model's context, with what a reader is told beside a draft."""
+    """Without the problems whose prompt, with what a reader is told beside a draft, does not fit the model's context."""
     if not problems:
         return problems
     plain, reading = (len(encode(p, agents[0].tokenizer)) for p in
@@ -365,7 +359,7 @@ def compare(o: Options) -> int:
 
     def alone(method: str, seed: int) -> Options:
         own = {"method": method, "seed": seed, "steps": 0 if method == "untrained" else o.steps}
-        return dataclasses.replace(o, **own, seeds=None, compare=False, methods=None, resume=None)
+        return replace(o, **own, seeds=None, compare=False, methods=None, resume=None)
 
     def whole() -> Path:
         folder = runs.create(o.out, o.name, "agon")

@@ -170,17 +170,15 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Se
     for method in methods:
         hooks_of(method).accept(agents, method)
     hooks = hooks_of(o.method)(o, agents)
-    batch, test = setup.batches(o, agents, data[0], methods), runs.fitting(data[1], agents, o.max_new_tokens)
+    batch = setup.batches(o, setup.readable(o, agents, data[0], methods), o.topics)
+    test = runs.fitting(data[1], agents, o.max_new_tokens)
     everybody = [*agents, *hooks.teachers]
     samples = [sum(q.topic == topic for q in test) * o.eval_k for topic in {p.topic for p in test}]
-    need = memory.estimate(everybody, memory.at_a_time(o))
-    if o.models:
-        print(need)
     return runs.Work(
         agents=everybody,
         take=lambda step: train_step(agents, batch(step), step, o, hooks),
         measure=lambda step: assess(agents, test, o),
-        need=need,
+        need=memory.estimate(everybody, memory.at_a_time(o)),
         config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0)},
     )
 

@@ -36,7 +36,7 @@ def pick_device(name: str) -> torch.device:
 def load_model(source: str, device: torch.device, dtype: str):
     """A pretrained model and its tokenizer, from the hub or from a folder; no code that comes with them is run."""
     try:
-        # Said aloud, because left unsaid the library asks at the terminal whether to run code that comes with a model.
+        # Without this word the library asks at the terminal whether to run code that comes with a model.
         safe = {"trust_remote_code": False}
         config, tokenizer = AutoConfig.from_pretrained(source, **safe), AutoTokenizer.from_pretrained(source, **safe)
         for name, value in vars(config).items():

@@ -41,14 +41,13 @@ ROWS = {  # Agon: passes -> row -> (run that is read, ways of using it, whose me
     "one pass": {
         "zero-shot": ("untrained", ("A",), style.GREY),
         "GRPO": ("grpo", ("A",), style.BLACK),
-        "shared, one pass": ("shared", ("A", "B"), style.GREY),
+        "shared opponent": ("shared", ("A", "B"), style.GREY),
         "Agon, one pass": ("agon", ("A", "B"), style.GREY),
     },
     "two passes": {
         "untrained pair": ("untrained", PAIR, style.GREY),
         "GRPO, two passes": ("grpo", ("A > A",), style.GREY),
         "self-refinement": ("self-refine", ("A > A",), style.GREY),
-        "shared opponent": ("shared", PAIR, style.GREY),
         "margin": ("margin", PAIR, style.GREY),
         "cooperative": ("cooperative", PAIR, style.BLUE),
         "Agon": ("agon", PAIR, style.ORANGE),

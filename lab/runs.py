@@ -283,11 +283,11 @@ def has_all_steps(place: Path, steps: int) -> bool:
 
 
 def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
-    """Begin the run of a comparison in `place`, or take it up where it was broken off; returns the step that is done."""
+    """Start or resume the run of a comparison in `place`; returns the last step that is done."""
     if newest(place):
         return restore(place, agents, steps)
     if place.exists():
-        print(f"{place} was broken off and has no whole checkpoint: it begins again", file=sys.stderr)
+        print(f"{place} was interrupted and has no whole checkpoint: it starts over", file=sys.stderr)
         (place / "metrics.jsonl").unlink(missing_ok=True)
         for part in [*checkpoints(place), *place.glob(".checkpoint-*.tmp")]:
             shutil.rmtree(part)
@@ -315,7 +315,7 @@ def positions(total: int, batch: int, step: int, seed: int) -> list[int]:
 
 
 def fitting(problems: Sequence[Problem], agents: Sequence[Agent], max_new_tokens: int) -> list[Problem]:
-    """Leave out, and count aloud, the problems whose prompt does not fit a model's context."""
+    """Leave out the problems whose prompt does not fit a model's context, and say how many they are."""
     kept = [p for p in problems if all(fits(agent, agent.prompt(p), max_new_tokens) for agent in agents)]
     if problems and not kept:
         raise UserError(
@@ -380,6 +380,8 @@ def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Ca
 
 def train(work: Work, o, folder: Path, done: int, command: str, start: dict | None = None) -> bool:
     """Steps `done`+1 .. o.steps, each a line of metrics.jsonl, checkpoints as --save-every says. False if Ctrl-C came."""
+    if o.data != "tiny" and o.steps:
+        print(work.need)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     write_json(folder / "config.json", asdict(o) | {"resume": None, "versions": versions} | work.config)
     if done == 0:

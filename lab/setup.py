@@ -100,16 +100,18 @@ def sharing_problems(o) -> list[str]:
     return o.compare or saved.get("compared") or [o.method]
 
 
-def batches(
-    o, agents: Sequence[Agent], train: list[Problem], methods: Sequence[str]
-) -> Callable[[int], list[Problem]]:
-    """The questions of step s, as a function of s alone, out of those that fit the context under every one of `methods`."""
-    if o.data == "tiny":
-        return lambda step: tinyworld.problems(o.topics, o.prompts, seed=(o.seed << 20) + step)
+def readable(o, agents: Sequence[Agent], train: list[Problem], methods: Sequence[str]) -> list[Problem]:
+    """The problems that fit the context under every one of `methods`, so that all of them train on the same ones."""
     readers, room = list(agents), o.max_new_tokens
     if any(hooks_of(name).needs_rephrased for name in methods):
         readers += [dataclasses.replace(agent, rephrase=True) for agent in agents]
     if any(hooks_of(name).needs_chat for name in methods):  # the longest prompt of a judge holds a solution and an evaluation
         room = 3 * o.max_new_tokens + INSTRUCTIONS
-    train = runs.fitting(train, readers, room)
+    return runs.fitting(train, readers, room)
+
+
+def batches(o, train: list[Problem], topics: Sequence[str] | None = None) -> Callable[[int], list[Problem]]:
+    """The questions of step s, as a function of s alone. The tiny world draws new ones in each step."""
+    if o.data == "tiny":
+        return lambda step: tinyworld.problems(topics, o.prompts, seed=(o.seed << 20) + step)
     return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)]

@@ -307,7 +307,7 @@ def test_a_comparison_goes_on_as_a_whole(command, tmp_path, monkeypatch, capsys)
     (folder / "untrained-seed0" / "metrics.jsonl").unlink()
     taken.clear()
     assert agon.main(["--resume", str(folder)]) == 0 and taken == [("agon", 2)]
-    assert "untrained-seed0 was broken off" in capsys.readouterr().err
+    assert "untrained-seed0 was interrupted" in capsys.readouterr().err
     for method in methods:
         assert record(folder / f"{method}-seed0") == record(whole / f"{method}-seed0")
         a, b = (adapters(place / f"{method}-seed0") for place in (whole, folder))

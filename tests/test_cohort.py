@@ -459,7 +459,7 @@ def test_a_comparison_goes_on_as_a_whole(tmp_path, monkeypatch, capsys):
     assert [cohort.main(["--resume", str(parts), *changed]) for changed in (["--lr", "1e-3"], ["--steps", "3"])] == [2, 2]
     assert not taken and cohort.main(["--resume", str(parts)]) == 130
     assert taken == [("ttrl", 2), ("gt", 1), ("gt", 2)]
-    assert "gt-seed0 was broken off and has no whole checkpoint" in capsys.readouterr().err
+    assert "gt-seed0 was interrupted and has no whole checkpoint" in capsys.readouterr().err
     assert cohort.main(["--resume", str(parts)]) == 0 and taken[3:] == [("rent", 1), ("rent", 2)]
     for method in methods:
         assert (parts / f"{method}-seed0" / "training.png").exists()
