@@ -297,7 +297,7 @@ def test_agon_figure_groups_what_may_be_compared(tmp_path):
               for passes, rows in report.ROWS.items()}  # fmt: skip
     figure = report.draw_agon(groups, tmp_path / "agon.png")
     said = texts(figure)
-    for words in ("one pass", "two passes", "less GRPO with as\nmany passes", "less cooperative", "Agon 0.70, GRPO 0.45",
+    for words in ("one pass", "two passes", "minus GRPO with as\nmany passes", "minus cooperative", "Agon 0.70, GRPO 0.45",
                   "a dot: a seed", "line: 95% interval"):  # fmt: skip
         assert words in said, words
     dots = [line.get_xdata() for line in figure.axes[1].get_lines() if len(line.get_xdata()) == 2 and line.get_marker() == "o"]
