@@ -57,6 +57,8 @@ BASES = {"one pass": ("GRPO",), "two passes": ("GRPO, two passes", "cooperative"
 ENDS = ("right", "split", "wrong", "under way")
 LATE = {"label_accuracy": ("label right", ".2f"), "labelled": ("labelled", ".2f"), "reward_std": ("reward std", ".3f"),
         "length": ("length", ".1f"), "truncated": ("cut off", ".2f"), "entropy": ("entropy", ".3f")}  # fmt: skip
+PANELS = {"reward_std": "reward std within a group", "length": "length of a completion (tokens)",
+          "label_accuracy": "solid: label is right\ndashed: majorities agree"}  # fmt: skip
 FEW, MANY = 4, 10  # so many agents or methods, so many topics, are shown one by one
 SMOOTH, LAST = 5, 10  # steps of a running mean; steps at the end of training that a table describes
 
@@ -116,7 +118,7 @@ def problems(line: dict) -> int:
 
 
 def stuck(run: Run) -> dict[str, list[str]]:
-    """agent -> topics (or single problems) that it ends with right in under 10% of samples; {} if 8 samples or topics lack."""
+    """agent -> the problems of real data that it gets right in under 10% of samples at the end; {} if too few were drawn."""
     if run.config["data"] == "tiny" or run.config.get("probe_samples", 0) < 8 or len(by_topic(run.measured[-1])) == 1:
         return {}
     return {name: [topic for topic, p in probes.items() if p < 0.1] for name, probes in run.measured[-1]["probes"].items()}
@@ -417,7 +419,7 @@ def draw_comparison(methods: dict[str, Side], path: Path) -> Figure:
     """
     sides, some = list(methods.values()), next(iter(methods.values())).runs[0]
     cells, last = grid(list(by_topic(some.measured[-1]))), some.lines[-1]["step"]
-    figure, told = Figure(figsize=(10, 8.8), layout="constrained"), "mean of the agents; a dot: a seed"
+    figure, told = Figure(figsize=(10, 8.8), layout="constrained"), "mean of the agents"
     if len(sides) > FEW:
         left, right = figure.subfigures(1, 2, width_ratios=(1.25, 1))
         others = {"others": {method: "" for method in methods if method not in NAMES}}
@@ -427,15 +429,12 @@ def draw_comparison(methods: dict[str, Side], path: Path) -> Figure:
         told += "; a dot: a seed; " + ("maps: each problem" if cells is not None else "curves: accuracy, grey: the others")
     else:
         top, bottom = figure.subfigures(2, 1, height_ratios=(1.7, 1))
-        accuracy, *panels = top.subplots(1, 2 if cells is None else 1 + len(sides), width_ratios=(1, 1.25) if cells is None
-                                         else (1.6, *[1] * len(sides)))  # fmt: skip
+        ratios = (1, 1.25) if cells is None else (1.6, *[1] * len(sides))
+        accuracy, *panels = top.subplots(1, len(ratios), width_ratios=ratios)
         draw_curves(accuracy, sides, "accuracy")
         label_ends(accuracy, sides, last)
         steps_axis(accuracy, "accuracy\n(bar: 95% interval of the problems)", last, True)
-        for axis, (name, title) in zip(bottom.subplots(1, 3), (
-            ("reward_std", "reward std within a group"), ("length", "length of a completion (tokens)"),
-            ("label_accuracy", "solid: label is right\ndashed: majorities agree"),
-        ), strict=True):  # fmt: skip
+        for axis, (name, title) in zip(bottom.subplots(1, 3), PANELS.items(), strict=True):
             draw_curves(axis, sides, name)
             if name == "label_accuracy":
                 draw_curves(axis, sides, "agreement", "--")
@@ -551,7 +550,7 @@ def draw_agon(groups: dict[str, list[Side]], path: Path) -> Figure:
     figure = Figure(figsize=(10, 9), layout="constrained")
     axes = figure.subplot_mosaic([["rows", "0", "1"], ["way"] * 3], height_ratios=(1.7, 1), width_ratios=(1.5, 1, 1))
     heights = draw_dots(axes["rows"], groups)
-    for panel, title in enumerate(("less GRPO with as\nmany passes, by seed", "less cooperative,\nby seed")):
+    for panel, title in enumerate(("minus GRPO with as\nmany passes, by seed", "minus cooperative,\nby seed")):
         axis = axes[str(panel)]
         for passes, group in groups.items():
             for side in group if panel < len(BASES[passes]) else ():

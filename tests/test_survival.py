@@ -449,7 +449,7 @@ def test_comparison_with_a_killed_run(inputs, tmp_path, monkeypatch, capsys):
         assert report.main() == code
         told = capsys.readouterr()
         assert f"left out: {tmp_path / 'x' / killed}" in told.err and "Traceback" not in told.err
-        assert ("intuitor" in told.out and "rent" not in told.out) or "no finished run" in told.err.splitlines()[-1]
+        assert ("Intuitor" in told.out and "RENT" not in told.out) or "no finished run" in told.err.splitlines()[-1]
 
 
 # ---------------------------------------------------------------- damaged
