@@ -25,7 +25,7 @@ from typing import Literal
 from torch import Tensor
 
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample_cohort, update
-from lab import memory, options, report, runs, setup, tinyworld
+from lab import charts, memory, options, report, runs, setup, tinyworld
 from lab.answers import same_answer
 from lab.data import Problem, UserError
 from lab.evaluate import evaluate, omega
@@ -226,7 +226,7 @@ def compare(o: Options) -> int:
     def load(one: Options) -> runs.Work:
         return load_work(one, data, o.compare)
 
-    folder = runs.compare(o, o.compare, load, alone, whole, "cohort.py", report.draw_training)
+    folder = runs.compare(o, o.compare, load, alone, whole, "cohort.py", charts.draw_training)
     if folder:
         report.finish(folder)
     return 0 if folder else 130

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab import report, runs, style
+from lab import charts, report, runs, style
 from lab.data import Problem, UserError
 
 STEP = {"reward_std": 0.1, "length": 9.0, "truncated": 0.25, "entropy": 0.2, "grad_norm": 0.3, "labelled": 0.75,
-        "label_accuracy": 0.5, "accuracy": 0.5, "tokens": 500_000, "sample_seconds": 1.0, "learn_seconds": 0.5}  # fmt: skip
+        "label_accuracy": 0.5, "accuracy": 0.5, "tokens": 500_000}  # fmt: skip
 
 
 def write(place: Path, config: dict, lines: list[dict]) -> Path:
@@ -35,7 +35,7 @@ def run_of(place: Path, start: dict, end: dict, steps: int = 2, **changed) -> Pa
     """A run of cohort.py of some steps, evaluated before and after."""
     config = {"method": "corl", "data": "tiny", "compare": None, "agents": len(start), "agent_names": list(start), "k": 8,
               "seed": 3, "scale": True, "cohort": "complementary", "probe_samples": 25, "steps": 2, "eval_k": 8}  # fmt: skip
-    lines = [{"step": s, "agreement": 0.5, "agents": dict.fromkeys(start, STEP)} for s in range(1, steps + 1)]
+    lines = [{"step": s, "seconds": 3.0, "agreement": 0.5, "agents": dict.fromkeys(start, STEP)} for s in range(1, steps + 1)]
     return write(place, config | changed, [evaluated(0, start), *lines[:-1], lines[-1] | evaluated(steps, end)])
 
 
@@ -62,7 +62,7 @@ def agon_comparison(folder: Path, methods: dict[str, list[float]]) -> Path:
                 return {"step": step, "eval": dict.fromkeys(("A", "B", "A > B", "B > A", "A > A"), e)}
 
             halves = {"drafter A": STEP | {"rollouts": 12}, "challenger B": STEP | {"rollouts": 12, "converted": 0.1}}
-            steps = [] if method == "untrained" else [{"step": 1, "halves": halves}, line(2, score) | {"halves": halves}]
+            steps = [] if method == "untrained" else [{"step": 1, "seconds": 3.0, "halves": halves}, line(2, score) | {"seconds": 3.0, "halves": halves}]
             own = {"method": method, "seed": seed, "compare": False}
             write(folder / f"{method}-seed{seed}", config | own, [line(0, 0.2), *steps])
     return folder
@@ -156,7 +156,7 @@ def test_a_stopped_run_says_which_evaluation_it_shows(tmp_path, capsys):
 def test_training_says_what_it_shows(tmp_path):
     """Axes that begin at 0, whole steps, one legend, and every band, dash and mean explained in the picture."""
     half = {"A": {"u": 0.5}, "B": {"u": 0.5}}
-    figure = report.draw_training(run_of(tmp_path / "x", half, half))
+    figure = charts.draw_training(run_of(tmp_path / "x", half, half))
     said = texts(figure)
     for words in ("Co-RL on the tiny world, seed 3", "2 agents, K = 8, seed 3, 20 held-out problems x 8 samples",
                   "label given to A, B is right", "dotted: it has a label; dashed: majorities agree", "band: 95% interval",
@@ -212,24 +212,24 @@ def test_an_interrupted_comparison_shows_what_is_there(tmp_path, capsys):
 
 def test_the_mean_of_seeds_is_over_the_steps_that_all_have():
     """One run of a comparison, stopped at 3 and resumed alone, was evaluated there too: rows of unequal length, no mean."""
-    assert report.mean_curve([([0, 4], [0.0, 1.0]), ([0, 3, 4], [0.5, 9.0, 0.0])]) == ([0, 4], [0.25, 0.5])
+    assert charts.mean_curve([([0, 4], [0.0, 1.0]), ([0, 3, 4], [0.5, 9.0, 0.0])]) == ([0, 4], [0.25, 0.5])
 
 
 def test_a_running_mean_passes_over_what_is_not_known():
     """A step without a label is no zero; where nothing is known there is nothing to draw."""
-    assert report.smooth([None, 1.0, None, 0.0])[1:] == [1.0, 1.0, 0.5] and np.isnan(report.smooth([None])[0])
+    assert charts.smooth([None, 1.0, None, 0.0])[1:] == [1.0, 1.0, 0.5] and np.isnan(charts.smooth([None])[0])
 
 
-def sides(folder: Path) -> dict[str, report.Side]:
+def sides(folder: Path) -> dict[str, charts.Side]:
     """The methods of a comparison, ready to be drawn."""
     whole = runs.read_json(folder / "config.json")
-    return {m: report.Side(report.NAMES[m], style.METHODS[m], report.finished(folder, whole, m)) for m in whole["compare"]}
+    return {m: charts.Side(charts.NAMES[m], style.METHODS[m], charts.finished(folder, whole, m)) for m in whole["compare"]}
 
 
 def test_compare_has_the_papers_panels(tmp_path):
     """Accuracy, reward std, length, labels with agreement; each topic's way; names in the colour of their method."""
     folder = comparison(tmp_path / "x", {"corl": START, "ttrl": SPLIT}, START, seeds=(0, 1))
-    figure = report.draw_comparison(sides(folder), folder / "compare.png")
+    figure = charts.draw_comparison(sides(folder), folder / "compare.png")
     said = texts(figure)
     for words in ("Right after 2 steps on the tiny world: Co-RL 0.90, TTRL 0.69", "seeds 0 1", "bar: 95% interval",
                   "reward std", "length of a completion", "solid: label is right", "dashed: majorities agree",
@@ -243,8 +243,8 @@ def test_many_methods_are_rows_in_groups(tmp_path):
     """Nine curves in one panel hide each other: rows by whom a method listens to, and a panel for each."""
     methods = ["corl", "pooled", "ttrl", "corewarding1", "corewarding2", "empo", "rent", "intuitor", "gt"]
     folder = comparison(tmp_path / "x", dict.fromkeys(methods, SPLIT), START)
-    said = texts(report.draw_comparison(sides(folder), folder / "compare.png"))
-    assert all(group in said for group in report.LISTENS) and all(said.count(report.NAMES[m]) >= 2 for m in methods)
+    said = texts(charts.draw_comparison(sides(folder), folder / "compare.png"))
+    assert all(group in said for group in charts.LISTENS) and all(said.count(charts.NAMES[m]) >= 2 for m in methods)
     assert "1 / 1 / 0 / 0" in said and "line: 95% interval of the problems" in said
 
 
@@ -252,12 +252,12 @@ def test_problems_of_two_numbers_are_a_map(tmp_path):
     """64 sums are no 64 lines: a map of a by b for each method; of products the tens by the digit."""
     topics = {f"{a}+{b}": a / 10 for a in range(2, 10) for b in range(2, 10)}
     folder = comparison(tmp_path / "x", {"corl": {"A": topics, "B": topics}}, {"A": topics, "B": topics}, data="sums")
-    figure = report.draw_comparison(sides(folder), folder / "compare.png")
+    figure = charts.draw_comparison(sides(folder), folder / "compare.png")
     (image,) = [image for axis in figure.axes for image in axis.get_images()]
     assert np.allclose(image.get_array(), np.repeat(np.arange(2, 10)[:, None] / 10, 8, 1)) and "trained on" in texts(figure)
     products = [f"{a}*{b}" for a in (12, 19, 34) for b in range(3, 9)]
-    assert report.grid(products)[[0, 6, 12]].tolist() == [[10, 3], [10, 3], [30, 3]]
-    assert report.grid(["carry"] * 20) is None and report.grid(["2+3"]) is None
+    assert charts.grid(products)[[0, 6, 12]].tolist() == [[10, 3], [10, 3], [30, 3]]
+    assert charts.grid(["carry"] * 20) is None and charts.grid(["2+3"]) is None
 
 
 def test_of_many_topics_those_that_moved_are_drawn(tmp_path):
@@ -265,7 +265,7 @@ def test_of_many_topics_those_that_moved_are_drawn(tmp_path):
     start = {name: {f"t{chr(97 + i)}": 0.5 for i in range(20)} for name in "AB"}
     end = {name: {topic: 0.9 if topic == "ts" else 0.5 for topic in start[name]} for name in "AB"}
     folder = comparison(tmp_path / "x", {"corl": end}, start, data="file.jsonl")
-    said = texts(report.draw_comparison(sides(folder), folder / "compare.png"))
+    said = texts(charts.draw_comparison(sides(folder), folder / "compare.png"))
     assert "the 10 of 20 topics that moved most" in said and "\nts\n" in said and "\ntt\n" not in said
 
 
@@ -292,10 +292,10 @@ def test_agon_rows_and_paired_differences(tmp_path, capsys):
 def test_agon_figure_groups_what_may_be_compared(tmp_path):
     """One pass and two passes stand apart; differences are drawn seed by seed."""
     folder = agon_comparison(tmp_path / "x", {"grpo": [0.4, 0.5], "agon": [0.6, 0.8]})
-    found = {method: report.finished(folder, runs.read_json(folder / "config.json"), method) for method in ("grpo", "agon")}
-    groups = {passes: [report.Side(name, colour, found[m], ways) for name, (m, ways, colour) in rows.items() if m in found]
+    found = {method: charts.finished(folder, runs.read_json(folder / "config.json"), method) for method in ("grpo", "agon")}
+    groups = {passes: [charts.Side(name, colour, found[m], ways) for name, (m, ways, colour) in rows.items() if m in found]
               for passes, rows in report.ROWS.items()}  # fmt: skip
-    figure = report.draw_agon(groups, tmp_path / "agon.png")
+    figure = charts.draw_agon(groups, tmp_path / "agon.png")
     said = texts(figure)
     for words in ("one pass", "two passes", "minus GRPO with as\nmany passes", "minus cooperative", "Agon 0.70, GRPO 0.45",
                   "a dot: a seed", "line: 95% interval"):  # fmt: skip
@@ -309,7 +309,7 @@ def test_one_method_of_agon(tmp_path, capsys):
     folder = agon_comparison(tmp_path / "x", {"untrained": [0.2], "agon": [0.6]})
     said = told(folder / "agon-seed0", capsys)
     assert "A > B  after    0.600  (0.100, 0.900)" in said and (folder / "agon-seed0" / "training.png").exists()
-    words = texts(report.draw_training(folder / "agon-seed0"))
+    words = texts(charts.draw_training(folder / "agon-seed0"))
     assert "Agon on the tiny world, seed 0" in words and "drafter" in words and "right where the draft was wrong" in words
     assert "after" not in told(folder / "untrained-seed0", capsys)
 
