@@ -82,11 +82,11 @@ def load_run(run: Path, place: Path, only: str | None, o: Options) -> Loaded:
     own = dataclasses.replace(own, checkpointing=False, max_new_tokens=o.max_new_tokens, device=device)
     if kind is cohort and not own.lora_rank:  # the checkpoint holds whole models: those that training began with are not needed
         places = [str(place / name) for name in agent_names(own.agents)]
-        agents = setup.make_agents(dataclasses.replace(own, models=places, beta=0.0))
+        agents = setup.make_cohort(dataclasses.replace(own, models=places, beta=0.0))
         for agent in agents:
             agent.tokenizer.plain_prompt = own.data == "tiny"
     else:
-        agents = kind.make_agents(own)
+        agents = agon.make_agents(own) if kind is agon else setup.make_cohort(own)
         for agent in agents:
             peft.load(agent.model, agent.adapter, place / agent.name)
     if o.data in (None, own.data):
@@ -94,7 +94,7 @@ def load_run(run: Path, place: Path, only: str | None, o: Options) -> Loaded:
     else:
         problems = load_problems(o.data, "test", o.eval_problems)
     problems = agon.that_fit(problems, agents, own) if kind is agon else runs.fitting(problems, agents, o.max_new_tokens)
-    kept = [(n, agent) for n, agent in enumerate(agents) if only in (None, agent.name)]
+    kept = [(n, dataclasses.replace(agent, rephrase=False)) for n, agent in enumerate(agents) if only in (None, agent.name)]
     return kept, problems, dataclasses.replace(o, data=o.data or own.data)
 
 
@@ -110,7 +110,7 @@ def load_model(source: str, n: int, o: Options) -> Loaded:
     model, tokenizer = models.load_model(base, models.pick_device(o.device), o.dtype)
     tokenizer.plain_prompt = o.data == "tiny"
     agent = Agent(agent_names(n + 1)[n], model, tokenizer, peft.load(model, "A", source) if config.exists() else None,
-                  answer=o.answer or answer_style(o.data), system=o.system, stop=o.stop)  # fmt: skip
+                  answer_style=o.answer or answer_style(o.data), system=o.system, stop=o.stop)  # fmt: skip
     most = o.eval_problems
     problems = runs.read_data("tiny", most or 120)[1] if o.data == "tiny" else load_problems(o.data, "test", most)
     return [(n, agent)], runs.fitting(problems, [agent], o.max_new_tokens), o

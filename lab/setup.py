@@ -21,7 +21,7 @@ from rewards import REWARDS
 def load(o, share: bool) -> list[tuple]:
     """The (model, tokenizer) of each agent: the tiny world's, warmed up, or --models, of which equal ones are `share`d."""
     device = models.pick_device(o.device)
-    if o.data == "tiny":
+    if o.models in (None, ["tiny"]):
         settings = tinyworld.WarmStart(seed=o.seed, kind=o.cohort)
         if getattr(o, "strengths", None):
             settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])

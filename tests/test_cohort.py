@@ -88,7 +88,7 @@ def test_a_run_writes_all_it_promises(tmp_path, capsys):
     assert {"config.json", "metrics.jsonl", "table.txt", "training.png", "overlay.png", "checkpoint-000002"} == {
         p.name for p in folder.iterdir()
     }
-    first, *rest = lines(folder, but=())
+    first, *rest = lines(folder)
     assert (
         first["step"] == 0
         and set(first["probes"]) == {"A", "B"}
@@ -459,7 +459,7 @@ def test_compare_at_one_budget(tmp_path, capsys):
     starts = [lines(place)[0] for place in places]
     assert starts[0] == starts[1] == starts[2]
     told = capsys.readouterr().out
-    assert "ttrl writes 16 texts in a step (8 for each of 2 questions), +33% beside the 12" in told
+    assert "ttrl writes 16 completions in a step (8 for each of 2 questions), +33% compared with the 12" in told
     assert told.count("beside the 12") == 1
 
 

@@ -65,8 +65,7 @@ def evaluated(source, monkeypatch, *arguments: str) -> dict[str, dict]:
     rows = {}
     monkeypatch.setattr(measure, "table", lambda found, first: rows.update(found) or "")
     assert measure.main([str(source), *arguments]) == 0
-    return {name.partition(":")[0]: {"pass1": r.pass1, "low": r.interval[0], "high": r.interval[1], "majk": r.majk,
-                                     "length": r.length, "truncated": r.truncated} for name, r in rows.items()}
+    return {name.partition(":")[0]: r.record() for name, r in rows.items()}
 
 
 # ---------------------------------------------------------------- what a run says of itself

@@ -66,7 +66,9 @@ def stubbed(tmp_path, monkeypatch):
     lines = [{"question": q, "answer": str(12 + i), "topic": "sums"} for i, q in enumerate(QUESTIONS)]
     Path("d.jsonl").write_text("\n".join(map(json.dumps, lines)))
     config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(max_position_embeddings=None))
-    monkeypatch.setattr(models, "load_model", lambda *_: (SimpleNamespace(config=config), tiny.tokenizer()))
+    ends = SimpleNamespace(eos_token_id=2)
+    model = SimpleNamespace(config=config, generation_config=ends)
+    monkeypatch.setattr(models, "load_model", lambda *_: (model, tiny.tokenizer()))
     rewrites = {q: text or "" for q, (text, _, _) in QUESTIONS.items()}
     answers = {q: on_q for q, (_, on_q, _) in QUESTIONS.items()}
     answers |= {(text or "").split("</think>")[-1].strip(): on_r for text, _, on_r in QUESTIONS.values()}

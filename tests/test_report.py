@@ -62,7 +62,8 @@ def agon_comparison(folder: Path, methods: dict[str, list[float]]) -> Path:
                 return {"step": step, "eval": dict.fromkeys(("A", "B", "A > B", "B > A", "A > A"), e)}
 
             halves = {"drafter A": STEP | {"rollouts": 12}, "challenger B": STEP | {"rollouts": 12, "converted": 0.1}}
-            steps = [] if method == "untrained" else [{"step": 1, "seconds": 3.0, "halves": halves}, line(2, score) | {"seconds": 3.0, "halves": halves}]
+            trained = {"seconds": 3.0, "halves": halves}
+            steps = [] if method == "untrained" else [{"step": 1} | trained, line(2, score) | trained]
             own = {"method": method, "seed": seed, "compare": False}
             write(folder / f"{method}-seed{seed}", config | own, [line(0, 0.2), *steps])
     return folder
