@@ -460,7 +460,7 @@ def test_compare_at_one_budget(tmp_path, capsys):
     assert starts[0] == starts[1] == starts[2]
     told = capsys.readouterr().out
     assert "ttrl writes 16 completions in a step (8 for each of 2 questions), +33% compared with the 12" in told
-    assert told.count("beside the 12") == 1
+    assert told.count("compared with the 12") == 1
 
 
 def test_plain_methods_keep_their_questions():

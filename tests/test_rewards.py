@@ -161,9 +161,10 @@ def test_every_method(name):
 
     order = [2, 0, 3, 1]
     for member in cohort:
-        member.answers = [[group[k] for k in order] for group in member.answers]
-        member.entropy, member.certainty = member.entropy[:, order], member.certainty[:, order]
-        member.scores = [[group[k] for k in order] for group in member.scores]
+        for field in ("answers", "texts", "scores"):
+            setattr(member, field, [[group[k] for k in order] for group in getattr(member, field)])
+        for field in ("completion_ids", "mask", "logprobs", "entropy", "certainty", "finished"):
+            setattr(member, field, getattr(member, field)[:, order])
     assert torch.equal(paid(name, 1, cohort, truths), rewards[:, order])
 
 
