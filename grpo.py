@@ -211,13 +211,12 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
     def writing(prompt: list[int]):  # row i of the batch goes through the adapter that writes for its prompt
         return lora.use(model, adapters[0] if len(set(adapters)) == 1 else [adapters[i] for i in prompt])
 
-    cache = DynamicCache(config=model.config)
+    cache, uniform = DynamicCache(config=model.config), uniform.to(model.device)
     with writing(list(range(len(prompts)))):
         logits = forward(model, prompt_ids, prompt_mask, cache, last_only=True)[:, -1]  # [P,V]
     alive = torch.arange(rows, device=model.device)  # which rollouts the batch still holds
     cache.reorder_cache(alive // k)  # the library's for beam search: it picks rows, K times each, of every kind of cache
     logits, mask = logits[alive // k], prompt_mask[alive // k]  # [P*K,V], [P*K,T]
-    uniform = uniform.to(model.device)
     for t in range(most):
         token, *value = draw_token(logits, temperature, uniform[alive, t], top_p)
         tokens[alive, t], values[:, alive, t] = token, torch.stack(value)
@@ -364,6 +363,16 @@ def next_logprobs(model, ids, mask, wanted: Tensor, scored: Tensor, cache, tempe
     return torch.zeros(scored.shape, device=ids.device).masked_scatter(scored, found)
 
 
+def policy_logprobs(agent: Agent, rollouts: Rollouts, groups: Tensor, temperature: float) -> Tensor:
+    """Log-probs under the policy that is trained, with their gradient."""
+    agent.model.train(agent.checkpointing)  # blocks are recomputed in training mode only; dropout is 0 anyway
+    try:
+        with agent.in_use():
+            return token_logprobs(agent.model, rollouts, groups, temperature)  # [p,K,L]
+    finally:
+        agent.model.eval()
+
+
 @torch.no_grad()
 def reference_logprobs(agent: Agent, rollouts: Rollouts, groups: Tensor, temperature: float) -> Tensor:
     """Log-probs under the policy that training began with: the bare base of an adapter, else the frozen copy."""
@@ -399,12 +408,7 @@ def update(
     for _ in range(epochs):
         agent.optimizer.zero_grad(set_to_none=True)
         for i, groups in enumerate(chosen.split(max(1, rows // rollouts.mask.shape[1]))):
-            agent.model.train(agent.checkpointing)  # blocks are recomputed in training mode only; dropout is 0 anyway
-            try:
-                with agent.in_use():
-                    logp = token_logprobs(agent.model, rollouts, groups, temperature)  # [p,K,L]
-            finally:
-                agent.model.eval()
+            logp = policy_logprobs(agent, rollouts, groups, temperature)  # [p,K,L]
             # The first pass *is* the old policy: rho is exactly 1 there (the sampler rounds otherwise), and what it was stays
             # fixed for the passes after it. Every epoch is cut alike, so i names the same groups.
             before = old.setdefault(i, logp.detach())
