@@ -152,6 +152,7 @@ class Method:
     needs_chat: bool = False  # models that can evaluate and score a solution when they are asked to
     needs_teacher: bool = False  # a slow copy of each agent, which votes in its place (`teachers.py`)
     min_agents: int = 1
+    theory: str | None = None  # the key of dynamics.FIELDS that forecasts it; None: no forecast is printed
 
     @property
     def by_vote(self):
@@ -183,10 +184,12 @@ class Method:
 
 
 REWARDS = {
-    "corl": Method("1 if equal to the majority answer of agent n-1", label=peer_vote, min_agents=2),
-    "ttrl": Method("1 if equal to the majority answer of the agent itself", label=self_vote),
-    "gt": Method("1 if equal to the reference answer", label=ground_truth, needs_labels=True),
-    "pooled": Method("1 if equal to the majority answer of all agents together", label=pooled_vote, min_agents=2),
+    "corl": Method("1 if equal to the majority answer of agent n-1", label=peer_vote, min_agents=2, theory="corl"),
+    "ttrl": Method("1 if equal to the majority answer of the agent itself", label=self_vote, theory="ttrl"),
+    "gt": Method("1 if equal to the reference answer", label=ground_truth, needs_labels=True, theory="gt"),
+    "pooled": Method(
+        "1 if equal to the majority answer of all agents together", label=pooled_vote, min_agents=2, theory="pooled"
+    ),
     "corewarding1": Method(
         "1 if equal to the agent's majority answer to the other form of the question",
         label=other_form_vote,
