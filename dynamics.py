@@ -223,7 +223,7 @@ def step_size(K=8, eta=1.0, scale="std") -> float:
 def _flow(P, K, eta, scale, omega, method, dt, t_max, done):
     """Yield the states [S, N] of the starts P, at first and after each RK4 step, in one array that is written over.
 
-    A start that is `done`, or at rest (it moves by less than rounding), costs nothing more. One on the boundary of two agents
+    A start that is `done`, or at rest (it moves by next to nothing), costs nothing more. One on the boundary of two agents
     would fall from it like a pencil from its tip, so it is put back on the separatrix after each step.
     """
     P, alive = P.reshape(-1, P.shape[-1]).copy(), np.arange(P[..., 0].size)
@@ -238,7 +238,7 @@ def _flow(P, K, eta, scale, omega, method, dt, t_max, done):
         new = rk4_step(lambda x: FIELDS[method](x, K, eta, scale, omega), old, dt)
         if here.any():
             new[here, 1] = separatrix(new[here, 0], K, eta, scale, omega if method == "corl" else 1.0)
-        P[alive] = new = np.where(np.abs(new - old) > 1e-15, new, old)
+        P[alive] = new = np.where(np.abs(new - old) > np.where(here, 1e-9, 1e-15)[:, None], new, old)
         alive = alive[(new != old).any(-1)]
         yield P
 

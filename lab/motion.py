@@ -100,7 +100,7 @@ def show(portrait, paths, **theory) -> Window:
     return window
 
 
-def fall(portrait, path: Path, fig=None, points=150, frames=48, until=60.0, fps=12, **theory) -> None:
+def fall(portrait, path: Path, fig=None, points=150, frames=48, until=24.0, fps=12, **theory) -> None:
     """Write an animation: the same random starts fall under self-vote and under Co-RL. A .gif, or .mp4 with ffmpeg."""
     writer = {".gif": "pillow", ".mp4": "ffmpeg"}.get(path.suffix)
     if not writer or not animation.writers.is_available(writer):

@@ -191,7 +191,7 @@ def draw_unequal(K=8, scale="std", fig=None) -> Figure:
                        f"{RATES[scale]}, ω = 1; above a curve both end right, below it both end wrong; shaded: equal agents\n"
                        "(curves cross on the right: more votes label more surely, and learn faster near 0 and 1)")  # fmt: skip
     axes, (line, _) = fig.subplots(1, 2, sharey=True), _boundary(K, 1.0, scale, 1.0, "corl")
-    speeds = [("16 ×", 16, 0.64), ("4 ×", 4, 0.66), ("as fast", 1, 0.78), ("¼ ×", 1 / 4, 0.84), ("1/16 ×", 1 / 16, 0.9)]
+    speeds = [("16 ×", 16, 0.57), ("4 ×", 4, 0.66), ("as fast", 1, 0.78), ("¼ ×", 1 / 4, 0.84), ("1/16 ×", 1 / 16, 0.9)]
     sizes = [(f"{a}, {b}", x, {"K": (a, b)}) for a, b, x in ((4, 64, 0.7), (K, K, 0.76), (64, 4, 0.65))]
     panels = {f"B learns … as fast as A (K = {K})": [(text, x, {"K": K, "eta": (1, ratio)}) for text, ratio, x in speeds],
               "group sizes $K_A$, $K_B$ (equal rates)": sizes}  # fmt: skip
@@ -400,7 +400,7 @@ def overlay(run, omega: float | None = None, fig=None) -> Figure:
     if curves:
         far = {topic: distance(tracks[topic], curve) for topic, curve in curves.items()}
         title, worst = score(rows).replace("; ", "\n"), max(far, key=far.get)
-        about[-1] += f"\ndistance from the predicted curves: {np.mean([*far.values()]):.3f}, at most {far[worst]:.2f} ({worst})"
+        about[-1] += f"\non average {np.mean([*far.values()]):.3f} off the predicted curve, at most {far[worst]:.2f} ({worst})"
         about[-1] += "\n*: start too near the boundary to call" * bool(near)
     fig = style.titled(fig, (7.6, 8.2), title, ", ".join(about))
     ax = fig.subplots()

@@ -712,7 +712,7 @@ def test_plotting_examples_run(tmp_path, monkeypatch):
     write_run(tmp_path / "runs" / "corl-001", STARTS, ENDS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(motion, "show", lambda *_, **__: "a window")
-    monkeypatch.setattr(motion.fall, "__defaults__", (None, 20, 2, 60.0, 12))  # few points, two frames
+    monkeypatch.setattr(motion.fall, "__defaults__", (None, 20, 2, 24.0, 12))  # few points, two frames
     examples = re.findall(r"```python\n(.*?)```", text, re.S)
     assert len(examples) >= 6 and all(len(example.strip().splitlines()) <= 8 for example in examples)
     for example in examples:
