@@ -79,7 +79,7 @@ def portrait(ax, K=8, eta=1.0, scale="std", omega=1.0, method="corl", arrows=15,
     text = f"{METHODS[method]}{whose} end right from {share:.0%} of starts\n{settings(**theory)}"
     ax.set_title(text if title is None else title)
     if legend:
-        key(ax.figure, "right", "wrong", *["split"] * (method == "ttrl"), "boundary", *(() if slice else POINTS))
+        key(ax.figure, "right", "wrong", *["split"] * (method == "ttrl"), "boundary", *(() if slice else POINTS), ncols=3)
     return share
 
 
@@ -494,12 +494,12 @@ def options() -> argparse.ArgumentParser:
     what.add_argument("--show", action="store_true", help="a window: click a start, move the sliders")
     what.add_argument("--overlay", type=Path, metavar="RUN", help="a run of two agents over its portrait: RUN/overlay.png")
     theory = parser.add_argument_group("of which theory")
-    theory.add_argument("--start", nargs="+", type=float, action="append", metavar="P", help="p of each agent (repeatable)")
+    theory.add_argument("--start", nargs="+", type=float, action="append", metavar="P", help="p of each agent; may be repeated")
     theory.add_argument("--k", nargs="+", type=int, help="votes in a group, one number for all or one for each agent (8)")
     theory.add_argument("--eta", nargs="+", type=float, help="learning rates, one for all or one for each agent (1)")
     theory.add_argument("--scale", choices=SCALES, help="q: GRPO's, GRPO's without std, the paper's p(1-p) (std)")
     theory.add_argument("--omega", type=float, help="the chance that two wrong answers are the same (1; a run's: as measured)")
-    theory.add_argument("--method", choices=list(FIELDS), help="whose field (corl)")
+    theory.add_argument("--method", choices=list(FIELDS), help="who labels: peer, self, both, truth (corl)")
     where = parser.add_argument_group("where to")
     where.add_argument("--save", type=Path, help="a file, whose ending is its format: png, pdf, svg; gif or mp4 if animated")
     where.add_argument("--out", type=Path, help="folder of the six figures (runs/dynamics)")
@@ -535,7 +535,7 @@ def run(args) -> None:
         style.save(overlay(trained, args.omega), path)
         print(score(topic_rows(trained, args.omega)) or "no forecast: the theory does not speak of this run")
     elif what in ("portrait", "slice"):
-        fig = Figure((6.4, 7.2), layout="constrained")
+        fig = Figure((6.6, 7.8), layout="constrained")
         portrait(ax := fig.subplots(), **theory, slice=args.slice, legend=True)
         if args.start:
             paths(ax, args.start, **theory)

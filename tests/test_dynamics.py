@@ -483,7 +483,12 @@ def test_no_forecast_where_the_theory_is_silent(tmp_path):
 
 def test_overlay_says_what_happened(tmp_path):
     """Each topic is named where it is drawn, with its fate in words that cannot be read the other way round."""
-    text = words(portraits.overlay(write_run(tmp_path / "run", STARTS, ENDS)))
+    with style.look():
+        fig = portraits.overlay(write_run(tmp_path / "run", STARTS, ENDS))
+        FigureCanvasAgg(fig).draw()
+        box, (width, height) = fig.get_tightbbox(), fig.get_size_inches()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+    text = words(fig)
     for said in ("2 of 3 forecasts came true (staying put: 1 of 3)", "fraction\nends wrong, as predicted", "K = 8", "seed 0",
                  "bracket\npredicted right, ended wrong", "50 steps", "± 1 standard error, n = 100", "$p_A + p_B = 1$"):
         assert said in text, said
@@ -583,6 +588,16 @@ def test_portrait_says_what_it_shows():
     assert all(said in ax.get_title() for said in ("Co-RL", "K = 4, 64", "η = 1, 4", "ω = 0.3")) and ax.figure.legends
     portraits.portrait(ax, method="ttrl", title="mine")
     assert ax.get_title() == "mine"
+
+
+@pytest.mark.parametrize("method", list(d.FIELDS))
+def test_a_portrait_fits_its_file(method, tmp_path, monkeypatch):
+    """The legend of seven entries once ran over both edges."""
+    boxes = []
+    monkeypatch.setattr(style, "save", lambda fig, path: boxes.append((fig.get_tightbbox(), fig.get_size_inches())))
+    assert portraits.main(["--portrait", "--method", method]) == 0
+    ((box, (width, height)),) = boxes
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
 
 
 def test_window_click_and_sliders():
