@@ -7,219 +7,192 @@ agreement with the label, the policy is a softmax over the answers. Everything i
     dp_n/dt = eta_n q(p_n) phi_K(p_peer)        Co-RL: the label is the peer's vote (Theorem 1)
     dp_n/dt = eta_n p_n (1 - p_n) E[...]        self-vote (TTRL): the label is the agent's own vote (Proposition 2)
 
-Where this file departs from the paper, a docstring says "ours": the q that GRPO itself gives (the paper takes p(1-p)),
-self-vote's exact drift, unequal agents, overlap of errors, rings of three and more, pooled votes, finite samples.
+phi    the mean label, P(vote right) - omega P(vote wrong); omega is the chance that two wrong answers are the same
+gain   how far a sure label moves the logit of the right answer in a step; GRPO's is the spread h_K, the rewards' mean std
+drift  how far the actual label moves it on average; Co-RL's is gain times phi
+rate   q = p(1-p) gain; the factor p(1-p) turns a logit's change into that of p
+field  dp/dt, which is eta p(1-p) drift
 
-A caveat to keep in mind with every picture: all of it is symmetric under p -> 1 - p. From uniformly random starts
-Co-RL and self-vote both end right half of the time. Peer votes gain only where agents start right more often than
-wrong, and lose where they start wrong more often than right.
+Where this file departs from the paper, a docstring says "ours": the q that GRPO itself gives (the paper writes q_K, with
+p(1-p) as its simple choice), self-vote's exact drift, unequal agents, omega, rings of three and more, pooled votes, noise.
 
-    python dynamics.py                                   six figures into runs/dynamics/
-    python dynamics.py --start .6 .45                    the forecast for one start (also for a ring: .06 .98 .27)
-    python dynamics.py --show                            a window: click a start, move the sliders
-    python dynamics.py --overlay runs/NAME               theory against the probes of a training run
-    python dynamics.py --coupling RUN... --alone RUN...  topics trained together against one at a time
+Keep in mind with every picture: all of it is symmetric under p -> 1 - p. From uniformly random starts both Co-RL and
+self-vote end right half of the time. Peer votes gain only where agents start right more often than wrong.
+
+    python dynamics.py            six figures into runs/dynamics/
+    python dynamics.py --help     forecasts, portraits of your own, a trained run over its portrait, a window, an animation
 """
 
-from __future__ import annotations
-
 import math
+import runpy
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 RIGHT, WRONG, BOUNDARY, UNDECIDED, SPLIT = 1, -1, 0, 2, 3
 NAMES = {RIGHT: "right", WRONG: "wrong", BOUNDARY: "boundary", UNDECIDED: "undecided", SPLIT: "split"}
-SCALES = ("std", "none", "paper")
+SCALES = ("std", "none", "paper")  # the q's that have a name, see `rate`; any other is a function q(p, K)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(96)  # quadrature of H on [-1, 1]
 
 
-# ---------------------------------------------------------------- arguments
-
-
-def _probability(p) -> np.ndarray:
-    p = np.asarray(p, float)
-    if not ((p >= 0) & (p <= 1)).all():
-        raise ValueError("a probability lies between 0 and 1")
-    return p
-
-
-def _fraction(name: str, value: float) -> float:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} lies between 0 and 1, not {value}")
-    return float(value)
-
-
-def _scale(scale: str) -> str:
-    if scale not in SCALES:
-        raise ValueError(f"scale is one of {', '.join(SCALES)}, not {scale!r}")
-    return scale
+def _within(what: str, value) -> np.ndarray:
+    """The value as float64; ValueError unless all of it lies between 0 and 1."""
+    value = np.asarray(value, float)
+    if not ((value >= 0) & (value <= 1)).all():
+        raise ValueError(f"{what} lies between 0 and 1, not {value if value.ndim == 0 else value.tolist()}")
+    return value
 
 
 def _agents(P, K, eta):
     """P [..., N] with K and eta spread over the N >= 2 agents: array, tuple of ints, array."""
-    P = _probability(P)
+    P = _within("a probability", P)
     if P.ndim == 0 or P.shape[-1] < 2:
         raise ValueError("a ring has at least two agents: the last axis of P is the agents")
-    N = P.shape[-1]
-    if np.size(K) not in (1, N) or np.size(eta) not in (1, N):
-        raise ValueError(f"K and eta are one number or one for each of the {N} agents")
-    eta = np.broadcast_to(np.asarray(eta, float), (N,))
-    if not ((eta > 0) & np.isfinite(eta)).all():
-        raise ValueError("rates (eta) are positive")
-    K = tuple(np.broadcast_to(K, (N,)).tolist())
-    for k in K:
-        _counts(k)
-    return P, K, eta
-
-
-def _logit(p):
-    with np.errstate(divide="ignore"):
-        return np.log(p) - np.log1p(-np.asarray(p, float))
+    N, K, eta = P.shape[-1], np.asarray(K), np.asarray(eta, float)
+    if not {K.size, eta.size} <= {1, N} or K.dtype.kind not in "iu" or (K < 1).any() or not ((eta > 0) & (eta < np.inf)).all():
+        raise ValueError(f"K and eta are one number or one for each of the {N} agents: K whole and at least 1, eta positive")
+    return P, tuple(np.broadcast_to(K, N).tolist()), np.broadcast_to(eta, N)
 
 
 # ---------------------------------------------------------------- votes
 
 
+class Counts(NamedTuple):
+    """What depends on the count k = 0..K of right votes alone, with m = k/K. Each [K+1]."""
+
+    log_choose: np.ndarray  # log C(K, k)
+    sign: np.ndarray  # the vote: 1 right, -1 wrong, 0 a tie
+    std: np.ndarray  # sqrt(m(1-m)), of the group's rewards when the label is sure
+    variance: np.ndarray  # m(1-m)
+
+
 @lru_cache(maxsize=64)
-def _counts(K: int):
-    """For k = 0..K right votes, m = k/K: log C(K, k), sign of the vote, sqrt(m(1-m)), m(1-m). Each [K+1]."""
+def _counts(K: int) -> Counts:
     if not (isinstance(K, (int, np.integer)) and K >= 1):
         raise ValueError(f"K is a number of votes, a whole number of at least 1, not {K!r}")
-    k = np.arange(K + 1)
-    log_choose = np.array([math.log(math.comb(K, int(i))) for i in k])  # exact integers first, so no overflow
-    variance = (k / K) * (1 - k / K)
-    return log_choose, np.sign(2 * k - K).astype(float), np.sqrt(variance), variance
+    m, log_choose = np.arange(K + 1) / K, np.array([math.log(math.comb(K, k)) for k in range(K + 1)])  # exact: no overflow
+    return Counts(log_choose, np.sign(m - 0.5), np.sqrt(m * (1 - m)), m * (1 - m))
 
 
-def _pmf_log(log_p, log_not_p, K: int) -> np.ndarray:
-    """Bin(K, p) from log p and log(1-p): [...] -> [..., K+1]. The floor makes 0 * log 0 = 0 without a special case."""
-    k = np.arange(K + 1.0)
-    logs = np.maximum(np.stack([log_p, log_not_p], axis=-1), -1e5)  # [..., 2]
-    terms = logs @ np.stack([k, K - k])  # [..., K+1]: k log p + (K-k) log(1-p)
-    terms += _counts(K)[0]
+def pmf(p, K: int, logs=None) -> np.ndarray:
+    """P(k of K votes are right) for k = 0..K: [...] -> [..., K+1]. Exact at p = 0 and 1; K to 1,024 and beyond.
+
+    logs [..., 2]: log p and log(1-p), where the caller knows them more exactly than p gives them.
+    """
+    k, p = np.arange(K + 1.0), _within("a probability", p)
+    if logs is None:
+        with np.errstate(divide="ignore"):
+            logs = np.stack([np.log(p), np.log1p(-p)], axis=-1)
+    terms = np.maximum(logs, -1e5) @ np.stack([k, K - k])  # [..., K+1]; the floor makes 0 * log 0 = 0
+    terms += _counts(K).log_choose
     return np.exp(terms, out=terms)
 
 
-def pmf(p, K: int) -> np.ndarray:
-    """P(k of K votes are right) for k = 0..K: [...] -> [..., K+1]. Exact at p = 0 and 1; K to 1,024 and beyond."""
-    p = _probability(p)
-    with np.errstate(divide="ignore"):
-        return _pmf_log(np.log(p), np.log1p(-p), K)
+def _label(votes: np.ndarray, K: int, omega: float) -> np.ndarray:
+    """Mean label, r - omega * w, from the distribution of the votes [..., K+1]."""
+    sign = _counts(K).sign
+    return votes @ np.where(sign < 0, _within("omega", omega) * sign, sign)
 
 
-def _label(votes: np.ndarray, K: int, overlap: float) -> np.ndarray:
-    """Mean label, r - overlap * w, from the distribution of the votes [..., K+1]."""
-    sign = _counts(K)[1]
-    return votes @ np.where(sign < 0, overlap * sign, sign)
+def _weight(K: int, scale) -> np.ndarray:
+    """[K+1]: how far a sure label moves the logit, by the count of the group (see `rate`); 1 in the paper's simple choice."""
+    if scale not in SCALES:
+        raise ValueError(f"scale is one of {', '.join(SCALES)}, not {scale!r}")
+    return {"std": _counts(K).std, "none": _counts(K).variance, "paper": np.ones(K + 1)}[scale]
 
 
-def _gain(votes: np.ndarray, p, K: int, scale: str) -> np.ndarray:
-    """What a certain label does to the right answer's logit, per unit of eta (see `rate`)."""
-    if scale == "std":
-        return votes @ _counts(K)[2]
-    return (1 - 1 / K) * p * (1 - p) if scale == "none" else np.ones_like(p)
+def _gain(votes: np.ndarray, p, K: int, scale, sign=1.0) -> np.ndarray:
+    """Mean of sign * weight over the votes: q(p) / (p(1-p)) where sign is 1. A q of one's own counts as 0 at p = 0 and 1."""
+    if not callable(scale):
+        return votes @ (sign * _weight(K, scale))
+    room = p * (1 - p)
+    return votes @ (sign * np.ones(K + 1)) * np.divide(scale(p, K), room, out=np.zeros_like(room), where=room > 0)
 
 
-def phi(p, K: int, overlap: float = 1.0) -> np.ndarray:
-    """phi_K(p) = r_K(p) - overlap * w_K(p), with r = P(majority right), w = P(majority wrong) (paper, Proposition 1).
+def phi(p, K: int, omega: float = 1.0) -> np.ndarray:
+    """phi_K(p) = r_K(p) - omega * w_K(p), with r = P(majority right), w = P(majority wrong) (paper, Proposition 1).
 
-    A tie pushes nobody, hence phi_2j = phi_(2j-1). `overlap` is ours: with that probability the peer's wrong answer is
+    A tie pushes nobody, hence phi_2j = phi_(2j-1). `omega` is ours: with that probability the peer's wrong answer is
     also this agent's wrong answer; otherwise a wrong label pays nobody, all rewards are equal and nothing is learned.
     """
-    return _label(pmf(p, K), K, _fraction("overlap", overlap))
+    return _label(pmf(p, K), K, omega)
 
 
 def spread(p, K: int) -> np.ndarray:
     """h_K(p) = E[sqrt(m(1-m))], m = Bin(K, p)/K: the mean population std of a group's rewards (ours)."""
-    return pmf(p, K) @ _counts(K)[2]
+    return pmf(p, K) @ _counts(K).std
 
 
-def rate(p, K: int, scale: str = "std") -> np.ndarray:
+def rate(p, K: int, scale="std") -> np.ndarray:
     """q(p) in dp/dt = eta q(p) phi_K(peer).
 
     "std": p(1-p) h_K(p), GRPO with advantages divided by the group's std (ours: the mean of the sampled update).
-    "none": (1-1/K) p^2 (1-p)^2, GRPO without that division, as in Dr. GRPO (ours).
-    "paper": p(1-p), the paper's simple choice.
+    "none": p(1-p) E[m(1-m)] = (1-1/K) p^2 (1-p)^2, GRPO without that division, as in Dr. GRPO (ours).
+    "paper": p(1-p), the paper's simple choice. A function q(p, K) of arrays: your own. Does the boundary depend on it?
     With K = 1 a group has one reward, so its advantage and both derived rates are zero.
     One step moves the right answer's logit by eta q phi / (p(1-p)) on average. A policy with one logit for each answer
     moves the wrong one's logit by as much the other way, so one step of `sample_grpo` is 2 eta of this time.
     """
-    p, votes = _probability(p), pmf(p, K)
-    return p * (1 - p) * _gain(votes, p, K, _scale(scale))
+    p = _within("a probability", p)
+    return p * (1 - p) * _gain(pmf(p, K), p, K, scale)
 
 
-# ---------------------------------------------------------------- drifts of the logit, per step and unit of eta
-
-
-def peer_drift(p, peer, K: int, scale: str = "std", overlap: float = 1.0, peer_K: int | None = None) -> np.ndarray:
-    """Mean change of the right answer's logit under the label of a peer: gain(p) phi_K(peer) (paper, Proposition 1).
-
-    The label is drawn independently of the agent's own group, so the mean factorises.
-    """
-    p = _probability(p)
-    return _gain(pmf(p, K), p, K, _scale(scale)) * phi(peer, peer_K or K, overlap)
-
-
-def self_drift(p, K: int, scale: str = "std") -> np.ndarray:
-    """The same under the agent's own majority (TTRL): E[sgn(m - 1/2) sqrt(m(1-m))], exact (ours).
+def self_drift(p, K: int, scale="std") -> np.ndarray:
+    """Mean change of the right answer's logit under the agent's own majority (TTRL): E[sgn(m - 1/2) sqrt(m(1-m))] (ours).
 
     Not gain(p) phi_K(p): label and group are one sample, and the groups with the surest label have the smallest spread.
-    The sign is the paper's: that of p - 1/2 (Proposition 2). scale="paper" gives the paper's product, with gain 1.
+    The sign is the paper's: that of p - 1/2 (Proposition 2). "paper" and a q of your own give the paper's product.
     With K = 2 a vote is unanimous (no advantage) or tied (no label), and self-vote learns nothing.
     """
-    _, sign, root, variance = _counts(K)
-    return pmf(p, K) @ (sign * {"std": root, "none": variance, "paper": np.ones(K + 1)}[_scale(scale)])
+    p = _within("a probability", p)
+    return _gain(pmf(p, K), p, K, scale, _counts(K).sign)
 
 
-def pooled_drift(p, peer, K: int, scale: str = "std") -> np.ndarray:
+def pooled_drift(p, peer, K: int, scale="std") -> np.ndarray:
     """The same when both agents learn from the majority of all their 2K votes (ours): own count k, peer's count j."""
-    _, _, root, variance = _counts(K)
-    weight = {"std": root, "none": variance, "paper": np.ones(K + 1)}[_scale(scale)]
     k = np.arange(K + 1)
     sign = np.sign(k[:, None] + k[None, :] - K)  # [own, peer]
-    return np.sum((pmf(p, K) * weight) @ sign * pmf(peer, K), axis=-1)
+    return np.sum((pmf(p, K) * _weight(K, scale)) @ sign * pmf(peer, K), axis=-1)
 
 
 # ---------------------------------------------------------------- fields
 
 
-def ring_field(P, K=8, eta=1.0, scale: str = "std", overlap: float = 1.0) -> np.ndarray:
+def ring_field(P, K=8, eta=1.0, scale="std", omega: float = 1.0) -> np.ndarray:
     """dP/dt for N >= 2 agents on a directed ring, agent n labelled by agent n-1. P [..., N] -> [..., N].
 
-    K and eta: one number, or one for each agent (unequal agents are ours). N = 2 is Theorem 1's system.
+    N = 2 is Theorem 1's system. The label is drawn independently of the agent's own group, so the mean is the product
+    q(p_n) phi_K(p_(n-1)) (Proposition 1). K and eta: one number, or one for each agent (unequal agents are ours).
     """
     P, K, eta = _agents(P, K, eta)
-    speed, label = np.empty_like(P), np.empty_like(P)
+    q, label = np.empty_like(P), np.empty_like(P)
     for k in set(K):
         at = np.equal(K, k)
         p = P[..., at]
-        votes = pmf(p, k)  # [..., n, K+1]; used twice: for the agent's own group and as its neighbour's label
-        speed[..., at] = eta[at] * p * (1 - p) * _gain(votes, p, k, _scale(scale))
-        label[..., at] = _label(votes, k, _fraction("overlap", overlap))
-    return speed * np.roll(label, 1, axis=-1)
+        votes = pmf(p, k)  # [..., n, K+1], used twice: for the agent's own group and as its neighbour's label
+        q[..., at], label[..., at] = p * (1 - p) * _gain(votes, p, k, scale), _label(votes, k, omega)
+    return eta * q * np.roll(label, 1, axis=-1)
 
 
-def self_field(P, K=8, eta=1.0, scale: str = "std", overlap: float = 1.0) -> np.ndarray:
-    """dP/dt when every agent learns from its own vote. An agent always shares its own errors: overlap has no effect."""
+def self_field(P, K=8, eta=1.0, scale="std", omega: float = 1.0) -> np.ndarray:
+    """dP/dt when every agent learns from its own vote. An agent always shares its own errors: omega has no effect."""
     P, K, eta = _agents(P, K, eta)
-    drift = np.stack([eta[n] * self_drift(P[..., n], k, scale) for n, k in enumerate(K)], axis=-1)
-    return P * (1 - P) * drift
+    return eta * P * (1 - P) * np.stack([self_drift(P[..., n], k, scale) for n, k in enumerate(K)], axis=-1)
 
 
-def pooled_field(P, K=8, eta=1.0, scale: str = "std", overlap: float = 1.0) -> np.ndarray:
-    """dP/dt for two agents with equal K that both learn from the majority of all their votes. Errors overlap fully."""
+def pooled_field(P, K=8, eta=1.0, scale="std", omega: float = 1.0) -> np.ndarray:
+    """dP/dt for two agents with equal K that both learn from the majority of all their votes. omega has no effect."""
     P, K, eta = _agents(P, K, eta)
     if P.shape[-1] != 2 or K[0] != K[1]:
         raise ValueError("the pooled vote is written for two agents with the same K")
-    drift = [pooled_drift(P[..., n], P[..., 1 - n], K[n], scale) for n in (0, 1)]
-    return P * (1 - P) * np.stack(drift, axis=-1) * eta
+    return eta * P * (1 - P) * pooled_drift(P, P[..., ::-1], K[0], scale)
 
 
-def truth_field(P, K=8, eta=1.0, scale: str = "std", overlap: float = 1.0) -> np.ndarray:
-    """dP/dt when every label is the truth (GT-Reward): q(p), always upwards."""
+def truth_field(P, K=8, eta=1.0, scale="std", omega: float = 1.0) -> np.ndarray:
+    """dP/dt when every label is the truth (GT-Reward): eta q(p), always upwards."""
     P, K, eta = _agents(P, K, eta)
-    return np.stack([eta[n] * rate(P[..., n], k, scale) for n, k in enumerate(K)], axis=-1)
+    return eta * np.stack([rate(P[..., n], k, scale) for n, k in enumerate(K)], axis=-1)
 
 
 FIELDS = {"corl": ring_field, "ttrl": self_field, "pooled": pooled_field, "gt": truth_field}
@@ -237,196 +210,185 @@ def rk4_step(field, P: np.ndarray, dt: float) -> np.ndarray:
     return np.clip(P + dt / 6 * (a + 2 * b + 2 * c + d), 0, 1)
 
 
-def step_size(K=8, eta=1.0, scale: str = "std") -> float:
+def step_size(K=8, eta=1.0, scale="std") -> float:
     """A step of 1/5 over the steepest slope of the field: halving it changes no label (tests check it)."""
     _, K, eta = _agents(np.zeros(max(2, np.size(K), np.size(eta))), K, eta)
     grid = np.linspace(0, 1, 401)
-    q = [rate(grid, k, scale) for k in K]
-    steep = [np.abs(np.gradient(phi(grid, k), grid)).max() for k in K]
-    own = [np.abs(np.gradient(x, grid)).max() for x in q]
-    slopes = [eta[n] * (own[n] + q[n].max() * steep[n - 1]) for n in range(len(K))]
-    return 0.2 / max(slopes) if max(slopes) > 0 else 1.0
+    q, label = np.stack([rate(grid, k, scale) for k in K]), np.stack([phi(grid, k) for k in K])  # [N, 401] each
+    own, steep = (np.abs(np.gradient(x, grid, axis=1)).max(1) for x in (q, label))  # [N]
+    slope = (eta * (own + q.max(1) * np.roll(steep, 1))).max()
+    return 0.2 / slope if slope > 0 else 1.0
 
 
-def simulate(P, K=8, eta=1.0, scale="std", overlap=1.0, method="corl", dt=None, t_max=400.0, close=0.01):
+def _flow(P, K, eta, scale, omega, method, dt, t_max, done):
+    """Yield the states [S, N] of the starts P, at first and after each RK4 step, in one array that is written over.
+
+    A start that is `done`, or at rest (it moves by next to nothing), costs nothing more. One on the boundary of two agents
+    would fall from it like a pencil from its tip, so it is put back on the separatrix after each step.
+    """
+    P, alive = P.reshape(-1, P.shape[-1]).copy(), np.arange(P[..., 0].size)
+    tip = P.shape[-1] == 2 and method in ("corl", "pooled")
+    on = basin(P, K, eta, scale, omega, method) == BOUNDARY if tip else np.zeros(len(P), bool)
+    yield P
+    for _ in range(int(t_max / eta.max() / dt) + 1):
+        alive = alive[~done(P[alive])]
+        if not alive.size:
+            return
+        old, here = P[alive], on[alive]
+        new = rk4_step(lambda x: FIELDS[method](x, K, eta, scale, omega), old, dt)
+        if here.any():
+            new[here, 1] = separatrix(new[here, 0], K, eta, scale, omega if method == "corl" else 1.0)
+        P[alive] = new = np.where(np.abs(new - old) > np.where(here, 1e-9, 1e-15)[:, None], new, old)
+        alive = alive[(new != old).any(-1)]
+        yield P
+
+
+def _settled(P, close: float, method: str) -> np.ndarray:
+    """Whether all agents [..., N] are within `close` of 0 or 1, and agreed unless each follows its own vote."""
+    low, high = close >= P, close >= 1 - P
+    return (high | low).all(-1) if method == "ttrl" else high.all(-1) | low.all(-1)
+
+
+def simulate(P, K=8, eta=1.0, scale="std", omega=1.0, method="corl", dt=None, t_max=400.0, close=0.01):
     """Trajectories from the starts P [..., N] by fixed-step RK4: times [T] and states [T, ..., N].
 
-    Stops when every start has settled (all its agents within `close` of 0 or of 1, and agreed unless each follows its
-    own vote), or at t_max / max(eta); a start on the boundary only settles by the clock.
+    A start stays where it has settled: all its agents within `close` of 0 or of 1, and agreed unless each follows its own
+    vote. The clock ends at t_max / max(eta). A start on the boundary of two agents stays on it, and ends in the saddle.
     """
     P, K, eta = _agents(P, K, eta)
-    dt = dt or step_size(K, eta, scale)
-
-    def field(x):
-        return FIELDS[method](x, K, eta, scale, overlap)
-
-    states = [P]
-    while (len(states) - 1) * dt * eta.max() < t_max:
-        low, high = close >= P, close >= 1 - P
-        done = (high | low).all(-1) if method == "ttrl" else high.all(-1) | low.all(-1)
-        if done.all():
-            break
-        P = rk4_step(field, P, dt)
-        states.append(P)
-    return dt * np.arange(len(states)), np.stack(states)
+    dt = dt or step_size(K, eta, scale) / 3  # so that E holds to six digits
+    flow = _flow(P, K, eta, scale, omega, method, dt, t_max, lambda x: _settled(x, close, method))
+    states = np.stack([x.copy() for x in flow])
+    return dt * np.arange(len(states)), states.reshape(-1, *P.shape)
 
 
 @lru_cache(maxsize=256)
-def threshold(K: int, overlap: float = 1.0) -> float:
-    """The p at which a label stops pulling down: phi_K(p) = r - overlap * w = 0. One half at overlap 1, 0 at overlap 0.
+def threshold(K: int, omega: float = 1.0) -> float:
+    """The p at which phi_K(p) = r - omega * w = 0: agents all above theirs rise for ever, agents all below theirs fall.
 
-    Agents all above their thresholds rise for ever, agents all below fall for ever: so `settle` can stop early.
+    One half at omega = 1, 0 at omega = 0.
     """
-    if overlap == 1:
+    if omega == 1:
         return 0.5
     low, high = 0.0, 0.5
-    for _ in range(60 if overlap > 0 else 0):
+    for _ in range(60 if omega > 0 else 0):
         middle = (low + high) / 2
-        low, high = (middle, high) if phi(middle, K, overlap) < 0 else (low, middle)
+        low, high = (middle, high) if phi(middle, K, omega) < 0 else (low, middle)
     return low
 
 
-def settle(P, K=8, eta=1.0, scale="std", overlap=1.0, dt=None, t_max=2000.0) -> np.ndarray:
+def settle(P, K=8, eta=1.0, scale="std", omega=1.0, dt=None, t_max=2000.0) -> np.ndarray:
     """Where Co-RL's trajectories from P [..., N] end, by simulation: RIGHT, WRONG, or UNDECIDED at t_max / max(eta).
 
-    A start is done once all its agents are on one side of their thresholds; those that are done leave the batch.
-    It does not know the boundary: there rounding decides. `basin` does.
+    As `simulate`, but a start is done once all its agents are on one side of their thresholds.
     """
     P, K, eta = _agents(P, K, eta)
-    dt = dt or step_size(K, eta, scale)
-    cut = np.array([threshold(k, overlap) for k in K])
-    flat, label = P.reshape(-1, P.shape[-1]), np.full(P[..., 0].size, UNDECIDED)
-    alive = np.arange(label.size)
-    for _ in range(int(t_max / dt / eta.max()) + 1):
-        up, down = (flat > cut).all(-1), (flat < cut).all(-1)
-        label[alive[up]], label[alive[down]] = RIGHT, WRONG
-        alive, flat = alive[~(up | down)], flat[~(up | down)]
-        if not alive.size:
-            break
-        step = rk4_step(lambda x: ring_field(x, K, eta, scale, overlap), flat, dt)
-        moved = (step != flat).any(-1)  # a start that a step does not change by a bit is at rest, and stays undecided
-        alive, flat = alive[moved], step[moved]
-    return label.reshape(P.shape[:-1])
+    dt, cut = dt or step_size(K, eta, scale), [threshold(k, omega) for k in K]
+
+    def side(x):
+        return np.where((x > cut).all(-1), RIGHT, np.where((x < cut).all(-1), WRONG, UNDECIDED))
+
+    *_, end = _flow(P, K, eta, scale, omega, "corl", dt, t_max, lambda x: side(x) != UNDECIDED)
+    return side(end).reshape(P.shape[:-1])
 
 
 # ---------------------------------------------------------------- two agents: conserved quantity, separatrix
 
 
-def potential(p, K: int, scale: str = "std", overlap: float = 1.0) -> np.ndarray:
-    """H(p), the integral of phi_K / q from the threshold (one half at overlap 1) to p; infinite at p = 0 and 1.
+def potential(p, K: int, scale="std", omega: float = 1.0) -> np.ndarray:
+    """H(p), the integral of phi_K / q to p from the threshold (from 1/2 at omega = 0: there is none, and H(0) is finite).
 
-    In the logit x, dp = p(1-p) dx turns it into the integral of phi / gain, which is smooth: Gauss-Legendre. Without
-    overlap (0) there is no threshold: from one half, and H(0) is finite.
+    In the logit x, dp = p(1-p) dx turns it into the integral of phi / gain, which is smooth: Gauss-Legendre.
     """
-    if K == 1 and scale != "paper":
+    if K == 1 and scale in ("std", "none"):
         raise ValueError("with K = 1 a group has no advantage, nothing moves and nothing is conserved; take K >= 2")
-    p = _probability(p)
-    values, where = np.unique(p, return_inverse=True)  # a grid of 201 x 201 has 201 different p
-    start = _logit(threshold(K, overlap) if overlap > 0 else 0.5)
-    half = (np.clip(_logit(values), -40, 40) - start)[:, None] / 2  # [U, 1]
-    x = start + half * (1 + NODES)  # [U, nodes]
-    votes = _pmf_log(-np.logaddexp(0, -x), -np.logaddexp(0, x), K)  # from the logit: exact in both tails
-    share = 1 / (1 + np.exp(-x))
-    tail = 1 / (1 + np.exp(x))
-    gain = (1 - 1 / K) * share * tail if scale == "none" else _gain(votes, share, K, _scale(scale))
-    H = half[:, 0] * ((_label(votes, K, _fraction("overlap", overlap)) / gain) @ WEIGHTS)
-    H[(values == 1) | ((values == 0) & (overlap > 0))] = np.inf
-    return H[where].reshape(p.shape)
+    values, where = np.unique(_within("a probability", p), return_inverse=True)  # a grid of 201 x 201 has 201 different p
+    middle = threshold(K, omega) if omega > 0 else 0.5
+    with np.errstate(divide="ignore"):
+        start, end = (np.log(x) - np.log1p(-x) for x in (middle, values))
+        half = (np.clip(end, -40, 40) - start)[:, None] / 2  # [U, 1]
+        x = start + half * (1 + NODES)  # [U, nodes]
+        share, logs = 1 / (1 + np.exp(-x)), -np.logaddexp(0, np.stack([-x, x], axis=-1))  # from the logit: exact in both tails
+        votes = pmf(share, K, logs)
+        H = half[:, 0] * ((_label(votes, K, omega) / _gain(votes, share, K, scale)) @ WEIGHTS)
+    H[(values == 1) | ((values == 0) & (omega > 0))] = np.inf
+    return H[where].reshape(np.shape(p))
 
 
-def conserved(p_a, p_b, K=8, eta=1.0, scale: str = "std", overlap: float = 1.0) -> np.ndarray:
+def conserved(p_a, p_b, K=8, eta=1.0, scale="std", omega: float = 1.0) -> np.ndarray:
     """E = H_A(p_A)/eta_A - H_B(p_B)/eta_B, constant along every trajectory of two agents (proof of Theorem 1).
 
-    Divide the two equations: the variables separate. Unequal rates, group sizes and overlap (all ours) keep that form.
+    Divide the two equations: the variables separate. Unequal rates, group sizes and omega (all ours) keep that form.
     On the separatrix E = 0. K and eta: one number or a pair. (0, 1) and (1, 0) give NaN.
     """
     _, K, eta = _agents(np.zeros(2), K, eta)
     with np.errstate(invalid="ignore"):
-        return potential(p_a, K[0], scale, overlap) / eta[0] - potential(p_b, K[1], scale, overlap) / eta[1]
+        return potential(p_a, K[0], scale, omega) / eta[0] - potential(p_b, K[1], scale, omega) / eta[1]
 
 
-def separatrix(p_a, K=8, eta=1.0, scale: str = "std", overlap: float = 1.0) -> np.ndarray:
+def separatrix(p_a, K=8, eta=1.0, scale="std", omega: float = 1.0) -> np.ndarray:
     """The p_B above which the start (p_a, p_B) ends all right: the branch of E = 0 on the other side of the threshold.
 
-    Equal agents at overlap 1: p_B = 1 - p_a, the line of Theorem 1. At overlap 0 nothing pulls down: NaN everywhere.
+    Equal agents at omega = 1: p_B = 1 - p_a, the line of Theorem 1. At omega = 0 nothing pulls down: NaN everywhere.
     """
     _, K, eta = _agents(np.zeros(2), K, eta)
-    p_a = _probability(p_a)
-    if overlap == 0:
+    p_a = _within("a probability", p_a)
+    if omega == 0:
         return np.full(p_a.shape, np.nan)
-    goal = potential(p_a, K[0], scale, overlap) * eta[1] / eta[0]
-    near = np.full(p_a.shape, _logit(threshold(K[1], overlap)))
-    far = np.where(p_a > threshold(K[0], overlap), -40.0, 40.0)
+    if omega == 1 and K[0] == K[1] and eta[0] == eta[1] and not callable(scale):
+        return 1 - p_a
+    goal = potential(p_a, K[0], scale, omega) * eta[1] / eta[0]
+    near = np.full(p_a.shape, -np.log(1 / threshold(K[1], omega) - 1))
+    far = np.where(p_a > threshold(K[0], omega), -40.0, 40.0)
     for _ in range(52):  # H grows from 0 at the threshold (near) without bound towards the edge (far)
         middle = (near + far) / 2
-        beyond = potential(1 / (1 + np.exp(-middle)), K[1], scale, overlap) > goal
+        beyond = potential(1 / (1 + np.exp(-middle)), K[1], scale, omega) > goal
         near, far = np.where(beyond, near, middle), np.where(beyond, middle, far)
-    p_b = 1 / (1 + np.exp(-near))
-    return np.where(p_a == 0, 1.0, np.where(p_a == 1, 0.0, p_b))
+    return 1 / (1 + np.exp(-near))
 
 
-def basin(P, K=8, eta=1.0, scale="std", overlap=1.0, method="corl") -> np.ndarray:
-    """Where the starts P [..., N] end: RIGHT, WRONG, BOUNDARY, UNDECIDED (never guessed), or SPLIT (self-vote only:
-    each agent runs to its own nearer end).
+def basin(P, K=8, eta=1.0, scale="std", omega=1.0, method="corl") -> np.ndarray:
+    """Where the starts P [..., N] end: RIGHT, WRONG, BOUNDARY, UNDECIDED (never guessed), or SPLIT (self-vote alone).
 
     Co-RL, N = 2: exact, from the conserved quantity; BOUNDARY within 1e-9 of the separatrix. N >= 3 (ours): no closed
     form; only all-right and all-wrong attract, and the boundary is one surface but not sum(p) = N/2.
     """
     P, K, eta = _agents(P, K, eta)
-    if method == "ttrl":
-        return _basin_self(P, K, scale)
+    if method not in FIELDS:
+        raise ValueError(f"no theory for the method {method!r}; there is one for {', '.join(FIELDS)}")
+    if scale in ("std", "none") and min(K) <= (2 if method == "ttrl" else 1):
+        return np.full(P.shape[:-1], UNDECIDED)  # no group has both a label and an advantage: nothing moves
     if method == "gt":
         return np.where((P > 0).all(-1), RIGHT, UNDECIDED)
-    if method == "pooled":
-        return _basin_pooled(P, K, eta)
-    if method != "corl":
-        raise ValueError(f"no theory for the method {method!r}; there is one for {', '.join(FIELDS)}")
-    if scale != "paper" and 1 in K:
-        return np.full(P.shape[:-1], UNDECIDED)  # one vote has no advantage: nothing moves
-    label = (_basin_two if P.shape[-1] == 2 else _basin_ring)(P, K, eta, scale, overlap)
-    return np.where((P == 0).any(-1) & (overlap == 0), UNDECIDED, label)  # held at 0, with nobody to pull it down or up
+    if method == "ttrl":  # each agent runs to its own nearer end (Proposition 2)
+        side = np.sign(P - 0.5)
+        label = np.where((side == side[..., :1]).all(-1), side[..., 0], SPLIT)
+        return np.where((side == 0).any(-1), BOUNDARY, label).astype(int)
+    if method == "pooled":  # ours: on p_A + p_B = 1 the logits move oppositely, so it is the boundary here too
+        if P.shape[-1] != 2 or K[0] != K[1] or eta[0] != eta[1]:
+            raise ValueError("the pooled vote's basin is known for two agents with equal K and eta")
+        side = P.sum(-1) - 1
+        return np.where(np.abs(side) < 1e-9, BOUNDARY, np.sign(side)).astype(int)
+    if P.shape[-1] == 2:
+        label = _basin_two(P, K, eta, scale, omega)
+    else:  # phi grows with the peer's p, so a start that is higher in every agent stays higher for ever: if even a start a
+        # little below goes right, so does P; where those a little below and above disagree, the label would be a guess
+        low, high = settle(np.stack([P - 1e-6 * P * (1 - P), P + 1e-6 * P * (1 - P)]), K, eta, scale, omega)
+        label = np.where(low == RIGHT, RIGHT, np.where(high == WRONG, WRONG, UNDECIDED))
+    return np.where((P == 0).any(-1) & (omega == 0), UNDECIDED, label)  # held at 0, with nobody to pull it down or up
 
 
-def _basin_self(P, K, scale):
-    """Each agent runs to its own nearer end (Proposition 2). One or two votes are unanimous or tied: nothing moves (ours)."""
-    if scale != "paper" and min(K) <= 2:
-        return np.full(P.shape[:-1], UNDECIDED)
-    side = np.sign(P - 0.5)
-    agreed = np.where(side[..., 0] > 0, RIGHT, WRONG)
-    label = np.where((side == side[..., :1]).all(-1), agreed, SPLIT)
-    return np.where((side == 0).any(-1), BOUNDARY, label)
-
-
-def _basin_pooled(P, K, eta):
-    """Two equal agents: p_A + p_B = 1 is the boundary here too (ours): on it the logits move oppositely."""
-    if P.shape[-1] != 2 or K[0] != K[1] or eta[0] != eta[1]:
-        raise ValueError("the pooled vote's basin is known for two agents with equal K and eta")
-    excess = P.sum(-1) - 1
-    return np.where(np.abs(excess) < 1e-9, BOUNDARY, np.sign(excess)).astype(int)
-
-
-def _basin_two(P, K, eta, scale, overlap, tolerance=1e-9):
+def _basin_two(P, K, eta, scale, omega, tolerance=1e-9):
     """One agent above its threshold, one below: the sign of E decides. Both on one side: they stay there."""
     a, b = P[..., 0], P[..., 1]
-    side_a, side_b = np.sign(a - threshold(K[0], overlap)), np.sign(b - threshold(K[1], overlap))
+    side_a, side_b = np.sign(a - threshold(K[0], omega)), np.sign(b - threshold(K[1], omega))
     energy, open_ = np.zeros(a.shape), side_a + side_b == 0
-    energy[open_] = conserved(a[open_], b[open_], K, eta, scale, overlap)
+    energy[open_] = conserved(a[open_], b[open_], K, eta, scale, omega)
     with np.errstate(divide="ignore", invalid="ignore"):
-        slope = [phi(p, k, overlap) / rate(p, k, scale) / e for p, k, e in zip((a, b), K, eta, strict=True)]
+        slope = [phi(p, k, omega) / rate(p, k, scale) / e for p, k, e in zip((a, b), K, eta, strict=True)]
         near = np.isfinite(energy) & (np.abs(energy) <= tolerance * np.hypot(*slope))  # |E| / |grad E| is a distance
         split = np.where(near | np.isnan(energy) | (side_a == 0), BOUNDARY, np.sign(energy) * side_a)
     return np.where(side_a + side_b > 0, RIGHT, np.where(side_a + side_b < 0, WRONG, split)).astype(int)
-
-
-def _basin_ring(P, K, eta, scale, overlap, margin=1e-6):
-    """By simulation, from two starts a little below and above.
-
-    phi grows with the peer's p, so the system is cooperative: a start that is higher in every agent stays higher for
-    ever. If even the lower start goes right, so does P; where the two disagree the label would be a guess.
-    """
-    shift = margin * P * (1 - P)
-    low, high = settle(np.stack([P - shift, P + shift]), K, eta, scale, overlap)
-    return np.where(low == RIGHT, RIGHT, np.where(high == WRONG, WRONG, UNDECIDED))
 
 
 # ---------------------------------------------------------------- GRPO as it is: finite groups, finite steps
@@ -452,50 +414,41 @@ def vote(counts: np.ndarray) -> np.ndarray:
     return np.where((counts == top).sum(-1) == 1, counts.argmax(-1), -1)
 
 
-def sample_grpo(P, K=8, eta=0.1, steps=2000, scale="std", overlap=1.0, wrong=(1.0,), method="corl", seed=0, close=0.02):
+def sample_grpo(P, K=8, eta=0.1, steps=2000, scale="std", omega=1.0, wrong=(1.0,), method="corl", seed=0, close=0.02):
     """Sampled GRPO from the starts P [..., N], all at once: p of the right answer after at most `steps` steps.
 
     wrong: how the rest, 1-p, is shared among one or more wrong answers, [M-1] or [N, M-1] (agents with different
-    favourite mistakes). overlap: the chance, drawn at each step, that a peer's wrong label means anything to this one.
-    Runs leave the batch when all their agents agree within `close` of 0 or 1. Noise is ours; the paper has the limit.
+    favourite mistakes). omega: the chance, drawn at each step, that a peer's wrong label means anything to this one.
+    Runs stop where `simulate` would. Noise is ours; the paper has the limit.
     """
-    P = _probability(P)
+    P = _within("a probability", P)
     if scale not in ("std", "none"):
         raise ValueError("sampled GRPO has its own rate: scale is 'std' or 'none'")
-    rng, shape = np.random.default_rng(seed), P.shape
-    N = shape[-1]
-    wrong = np.broadcast_to(np.asarray(wrong, float), (N, np.shape(wrong)[-1]))
-    out = P.reshape(-1, N).copy()
-    wrong = wrong / wrong.sum(-1, keepdims=True)  # [N, M-1]
-    with np.errstate(divide="ignore"):
-        logits = np.log(np.concatenate([out[..., None], (1 - out)[..., None] * wrong], -1))
-    logits, alive = np.maximum(logits, -700.0), np.arange(len(out))  # [R, N, M]; answer 0 is the right one
+    rng, wrong, out = np.random.default_rng(seed), np.asarray(wrong, float), P.reshape(-1, P.shape[-1]).copy()  # out [R, N]
+    rest = (1 - out)[..., None] * (wrong / wrong.sum(-1, keepdims=True))  # [R, N, M-1]
+    logits = np.log(np.maximum(np.concatenate([out[..., None], rest], -1), 1e-300))  # [R, N, M]; answer 0 is the right one
+    alive = np.arange(len(out))
     for step in range(steps + 1):
         probs = np.exp(logits - logits.max(-1, keepdims=True))
         probs /= probs.sum(-1, keepdims=True)
         out[alive] = p = probs[..., 0]
-        high, low = p >= 1 - close, p <= close
-        keep = ~(high | low).all(-1) if method == "ttrl" else ~(high.all(-1) | low.all(-1))
+        keep = ~_settled(p, close, method)
         if step == steps or not keep.any():
             break
         logits, probs, alive = logits[keep], probs[keep], alive[keep]
         counts = rng.multinomial(K, probs)  # [R, N, M]
-        logits = logits + eta * grpo_step(counts, _labels(counts, method, overlap, rng), scale)
-    return out.reshape(shape)
+        logits = logits + eta * grpo_step(counts, _labels(counts, method, omega, rng), scale)
+    return out.reshape(P.shape)
 
 
-def _labels(counts, method, overlap, rng):
-    """The label of each agent [R, N]: its peer's vote, its own, or that of the pooled counts."""
-    if method == "pooled":
-        return np.broadcast_to(vote(counts.sum(1))[:, None], counts.shape[:2])
-    if method == "ttrl":
-        return vote(counts)
-    label = np.roll(vote(counts), 1, axis=1)
-    foreign = (label > 0) & (rng.random(label.shape) >= overlap) if overlap < 1 else False
+def _labels(counts, method, omega, rng):
+    """The label of each agent [R, N]: its peer's vote, its own, that of the pooled counts, or the right answer, 0."""
+    own = vote(counts)
+    pooled = np.broadcast_to(vote(counts.sum(1))[:, None], own.shape)
+    label = {"corl": np.roll(own, 1, axis=1), "ttrl": own, "pooled": pooled, "gt": np.zeros_like(own)}[method]
+    foreign = (label > 0) & (rng.random(label.shape) >= omega) if method == "corl" and omega < 1 else False
     return np.where(foreign, -1, label)
 
 
-if __name__ == "__main__":
-    from lab.portraits import main
-
-    raise SystemExit(main())
+if __name__ == "__main__":  # drawing and the command line
+    runpy.run_module("lab.portraits", run_name="__main__")

@@ -4,7 +4,7 @@
 
 solve_ivp gets a lean right-hand side of its own (nothing of dynamics.py), skips what needs no simulation, and stops
 at the same event (both agents on one side of one half), and is timed on a random sample of the grid, off the line
-p_A + p_B = 1 where no simulation ends; its time for the whole grid is that of the sample, extrapolated.
+p_A + p_B = 1, where simulations end in the saddle; its time for the whole grid is that of the sample, extrapolated.
 """
 
 import argparse
@@ -14,7 +14,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from scipy.integrate import solve_ivp
+
+try:
+    from scipy.integrate import solve_ivp
+except ModuleNotFoundError:
+    sys.exit("benchmarks/basins.py needs scipy: pip install -r benchmarks/requirements.txt")
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import dynamics  # noqa: E402

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
 
 # Okabe and Ito's palette, which people with any colour vision can tell apart.
 BLACK, AMBER, SKY, GREEN, YELLOW, BLUE, ORANGE, PINK = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )
-GREY = "#777777"
+GREY, INK = "#777777", "#333333"
+HALO = [withStroke(linewidth=3, foreground="white")]  # path_effects of text that lies over lines
 AGENTS = (BLUE, ORANGE, GREEN, PINK, AMBER, SKY, BLACK)  # agent A, B, C, ...
 METHODS = {  # a method has one colour in every figure
     "corl": BLUE, "ttrl": ORANGE, "gt": GREEN, "pooled": SKY, "corewarding1": PINK, "corewarding2": AMBER, "empo": "#882255",
@@ -28,8 +31,18 @@ def look() -> contextlib.AbstractContextManager:
     return rc_context(LOOK)
 
 
+def titled(figure: Figure | None, size: tuple[float, float], title: str, subtitle: str) -> Figure:
+    """The figure, or a new one of so many inches, with the finding as its title and below it, smaller, what was done."""
+    figure = figure or Figure(figsize=size)
+    figure.set_layout_engine("constrained")
+    head = figure.suptitle(title + "\n" * (subtitle.count("\n") + 1) + " ", weight="bold")  # the layout keeps this place free
+    figure.add_artist(Annotation(subtitle, (0.5, 0), xycoords=head, ha="center", va="bottom", fontsize=10.5, color="#444444"))
+    return figure
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a figure beside its place and rename it, so that nobody sees half of one; the ending of `path` is its format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
     figure.savefig(temporary)
     temporary.replace(path)

@@ -2,19 +2,23 @@
 
 import json
 import math
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib import rc_context
 from matplotlib.backend_bases import MouseEvent
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 import dynamics as d
 from dynamics import BOUNDARY, RIGHT, SPLIT, UNDECIDED, WRONG
-from lab import portraits as dynamics_window
-from lab import portraits as figures
-from lab import portraits as runs
+from lab import motion, portraits, style
+from lab.data import UserError
+from lab.runs import Run
 
 P11 = np.linspace(0, 1, 11)
 
@@ -26,7 +30,7 @@ def ref_sums(p, K, value):
     return sum(math.comb(K, k) * p**k * (1 - p) ** (K - k) * value(k) for k in range(K + 1))
 
 
-def ref_field(a, b, K, eta, scale, overlap):
+def ref_field(a, b, K, eta, scale, omega):
     """dP/dt of two agents, straight from the formulas of the design."""
     def q(p, k):
         if scale == "none":
@@ -34,7 +38,7 @@ def ref_field(a, b, K, eta, scale, overlap):
         return p * (1 - p) * (1 if scale == "paper" else ref_sums(p, k, lambda i: math.sqrt(i / k * (1 - i / k))))
 
     def g(p, k):
-        return ref_sums(p, k, lambda i: (2 * i > k) - overlap * (2 * i < k))
+        return ref_sums(p, k, lambda i: (2 * i > k) - omega * (2 * i < k))
 
     return eta[0] * q(a, K[0]) * g(b, K[1]), eta[1] * q(b, K[1]) * g(a, K[0])
 
@@ -101,14 +105,15 @@ CASES = [(3, 0.3, 0.6), (4, 0.5, 0.45), (8, 0.2, 0.7), (8, 0.9, 0.35), (16, 0.6,
 @pytest.mark.parametrize("K,p,peer", CASES)
 def test_drifts_against_sampled_updates(K, p, peer):
     """The mean of real GRPO updates is the drift: a label taken from the wrong group, the product phi * h for self-vote,
-    a wrong pool or an overlap that pays the wrong agent is more than 3 standard errors away."""
+    a wrong pool or an omega that pays the wrong agent is more than 3 standard errors away."""
     rng, R = np.random.default_rng(K * 1000 + int(100 * p)), 60_000
     own, other = ((rng.random((R, K)) < x).astype(float) for x in (p, peer))
-    foreign = rng.random(R) < 0.6  # overlap 0.4
+    foreign = rng.random(R) < 0.6  # omega 0.4
     vote = ref_vote(other)
     for scale in ("std", "none"):
-        pairs = [(vote, d.peer_drift(p, peer, K, scale)),
-                 (np.where((vote == -1) & foreign, 0, vote), d.peer_drift(p, peer, K, scale, overlap=0.4)),
+        gain = d.rate(p, K, scale) / (p * (1 - p))
+        pairs = [(vote, gain * d.phi(peer, K)),
+                 (np.where((vote == -1) & foreign, 0, vote), gain * d.phi(peer, K, 0.4)),
                  (ref_vote(own), d.self_drift(p, K, scale)),
                  (ref_vote(np.hstack([own, other])), d.pooled_drift(p, peer, K, scale))]
         for label, drift in pairs:
@@ -119,7 +124,7 @@ def test_drifts_against_sampled_updates(K, p, peer):
 def test_self_vote_is_not_the_product():
     """The design's numbers: label and group are one sample."""
     assert d.self_drift(0.3, 3) == pytest.approx(-0.119, abs=5e-4)
-    assert d.peer_drift(0.3, 0.3, 3) == pytest.approx(-0.169, abs=5e-4)
+    assert d.spread(0.3, 3) * d.phi(0.3, 3) == pytest.approx(-0.169, abs=5e-4)
 
 
 def test_grpo_step_is_the_sampled_gradient():
@@ -132,7 +137,7 @@ def test_grpo_step_is_the_sampled_gradient():
     assert d.vote(np.array([[2, 1, 1], [2, 2, 0], [0, 0, 4]])).tolist() == [0, -1, 2]
 
 
-@pytest.mark.parametrize("method", ["corl", "ttrl", "pooled"])
+@pytest.mark.parametrize("method", list(d.FIELDS))
 def test_one_sampled_step_is_two_eta_of_time(method):
     """Two logits move apart: a clock off by 2 would be invisible in every basin, and wrong in every comparison of time.
     And the sampler must label as the field of its method does."""
@@ -179,14 +184,14 @@ def test_rk4_has_order_four():
     assert np.all((orders > 3.7) & (orders < 4.5))
 
 
-@pytest.mark.parametrize("K,eta,scale,overlap", [(8, 1, "std", 1), (3, (1, 4), "none", 1), ((4, 16), (2, 1), "std", 0.5),
+@pytest.mark.parametrize("K,eta,scale,omega", [(8, 1, "std", 1), (3, (1, 4), "none", 1), ((4, 16), (2, 1), "std", 0.5),
                                                  (8, (1, 2), "paper", 0.2), (8, 1, "std", 0.0)])
-def test_conserved_quantity(K, eta, scale, overlap):
-    """E must not change by 1e-8 along any trajectory, with unequal agents and overlap too."""
+def test_conserved_quantity(K, eta, scale, omega):
+    """E must not change by 1e-8 along any trajectory, with unequal agents and omega too."""
     starts = np.array([[0.6, 0.45], [0.85, 0.25], [0.2, 0.7]])
     dt = d.step_size(np.broadcast_to(K, 2), np.broadcast_to(eta, 2), scale) / 12
-    _, P = d.simulate(starts, K, eta, scale, overlap, dt=dt, t_max=40, close=0.02)
-    E = d.conserved(P[..., 0], P[..., 1], K, eta, scale, overlap)
+    _, P = d.simulate(starts, K, eta, scale, omega, dt=dt, t_max=40, close=0.02)
+    E = d.conserved(P[..., 0], P[..., 1], K, eta, scale, omega)
     assert len(P) > 100 and np.abs(E - E[0]).max() < 1e-8
     assert np.abs(P[-1] - starts).max() > 0.05  # it moved
 
@@ -194,11 +199,11 @@ def test_conserved_quantity(K, eta, scale, overlap):
 def test_halving_the_step_changes_no_label():
     """Too large a step pushes starts over the boundary."""
     rng = np.random.default_rng(1)
-    for N, K, eta, scale, overlap in [(2, 8, 1, "std", 1), (3, 8, 1, "none", 1), (3, (4, 8, 16), (1, 2, 1), "std", 0.5),
+    for N, K, eta, scale, omega in [(2, 8, 1, "std", 1), (3, 8, 1, "none", 1), (3, (4, 8, 16), (1, 2, 1), "std", 0.5),
                                       (4, 3, 1, "paper", 1)]:
         P = rng.random((250, N))
         dt = d.step_size(np.broadcast_to(K, N), np.broadcast_to(eta, N), scale)
-        labels = [d.settle(P, K, eta, scale, overlap, dt=step) for step in (dt, dt / 2)]
+        labels = [d.settle(P, K, eta, scale, omega, dt=step) for step in (dt, dt / 2)]
         assert np.array_equal(*labels) and set(np.unique(labels[0])) == {RIGHT, WRONG}
 
 
@@ -209,6 +214,42 @@ def test_simulate_stops_when_all_have_settled():
     assert np.all(P[-1, 0] > 0.98) and np.all(P[-1, 1] < 0.02) and np.diff(t) == pytest.approx(t[1])
     _, P = d.simulate([0.3, 0.7], 8, t_max=30)
     assert P[-1] == pytest.approx([0.5, 0.5], abs=1e-4)
+
+
+@pytest.mark.parametrize("scale", d.SCALES)
+def test_a_start_on_the_line_ends_in_the_saddle(scale):
+    """Theorem 1, third case. Rounding grows on the line, and once sent 63 of 63 such starts into a corner."""
+    a = np.array([0.1, 0.3, 0.45, 0.5, 0.55, 0.7, 0.9])
+    for K in (2, 3, 8, 64):
+        for eta in (0.1, 4.0):
+            P = d.simulate(np.stack([a, 1 - a], -1), K, eta, scale)[1]
+            assert np.abs(P.sum(-1) - 1).max() < 1e-12
+            assert P[-1] == pytest.approx(np.full((7, 2), 0.5), abs=1e-4)
+            assert np.all(np.abs(np.diff(np.abs(P[..., 0] - 0.5), axis=0)) < 0.1)  # it walks there, it is not put there
+
+
+def test_other_boundaries_hold_too():
+    """Unequal agents and omega < 1 have another separatrix and another saddle; self-vote's agent at one half stays."""
+    for K, eta, omega in (((3, 4), (1, 2), 1.0), (3, 1.0, 0.5)):
+        a, dt = np.array([0.2, 0.8]), 3 * d.step_size(K, np.broadcast_to(eta, 2))
+        P = d.simulate(np.stack([a, d.separatrix(a, K, eta, omega=omega)], -1), K, eta, omega=omega, dt=dt, t_max=100)[1]
+        saddle = [d.threshold(k, omega) for k in np.broadcast_to(K, 2).tolist()]
+        assert P[-1] == pytest.approx(np.array([saddle, saddle]), abs=1e-4)
+        assert np.abs(d.conserved(P[..., 0], P[..., 1], K, eta, omega=omega)).max() < 1e-8
+    assert d.simulate([[0.7, 0.3], [0.9, 0.1]], 8, method="pooled")[1][-1] == pytest.approx(np.full((2, 2), 0.5), abs=1e-4)
+    end = d.simulate([[0.5, 0.9], [0.1, 0.5]], 8, method="ttrl")[1][-1]
+    assert end[0, 0] == 0.5 and end[1, 1] == 0.5 and end[0, 1] > 0.98 and end[1, 0] < 0.02
+
+
+@pytest.mark.parametrize("K,eta,scale,omega", [(8, 1, "std", 1), (3, (1, 4), "none", 1), ((4, 16), (2, 1), "std", 0.5),
+                                               (8, (1, 2), "paper", 0.2), (64, 1, "std", 1)])
+def test_default_steps_conserve_six_digits(K, eta, scale, omega):
+    """A curve in a figure is drawn with the step that `simulate` chooses: E must hold to 1e-6 of itself along it."""
+    P = np.random.default_rng(0).random((40, 2))
+    E0 = d.conserved(P[:, 0], P[:, 1], K, eta, scale, omega)
+    states = d.simulate(P[np.abs(E0) > 0.01], K, eta, scale, omega)[1]
+    E = d.conserved(states[..., 0], states[..., 1], K, eta, scale, omega)
+    assert np.nanmax(np.abs(E / E[0] - 1)) < 1e-6
 
 
 # ---------------------------------------------------------------- basins
@@ -224,28 +265,53 @@ def test_basins_follow_the_sum_rule(scale, K):
     assert np.array_equal(d.settle(P, K, 1.0, scale), rule)
 
 
-@pytest.mark.parametrize("a,K,eta,scale,overlap,known", [
+@pytest.mark.parametrize("a,K,eta,scale,omega,known", [
     (0.8, (8, 8), (1, 4), "std", 1, 0.061), (0.8, (8, 8), (4, 1), "std", 1, 0.339),
     (0.7, (4, 8), (1, 2), "none", 1, None), (0.2, (8, 3), (1, 1), "std", 0.5, None)])
-def test_separatrix_against_bisection(a, K, eta, scale, overlap, known):
+def test_separatrix_against_bisection(a, K, eta, scale, omega, known):
     """The moved boundary: eta on the wrong side of the quotient, or the peer's K in H, moves it the other way."""
     low, high = 0.0, 1.0
     for _ in range(10):
         middle = (low + high) / 2
-        low, high = (low, middle) if ref_goes_right(a, middle, K, eta, scale, overlap) else (middle, high)
-    got = float(d.separatrix(a, K, eta, scale, overlap))
+        low, high = (low, middle) if ref_goes_right(a, middle, K, eta, scale, omega) else (middle, high)
+    got = float(d.separatrix(a, K, eta, scale, omega))
     assert low - 1e-3 < got < high + 1e-3
     if known:
         assert got == pytest.approx(known, abs=6e-4)
-    labels = d.basin([[a, got - 1e-6], [a, got], [a, got + 1e-6]], K, eta, scale, overlap)
+    labels = d.basin([[a, got - 1e-6], [a, got], [a, got + 1e-6]], K, eta, scale, omega)
     assert labels.tolist() == [WRONG, BOUNDARY, RIGHT]
 
 
 def test_separatrix_of_equal_agents_is_the_line():
-    """And its ends, where H is infinite; at overlap 0 there is none."""
+    """And its ends, where H is infinite; at omega 0 there is none."""
     for scale in d.SCALES:
         assert np.allclose(d.separatrix(P11, 8, 1.0, scale), 1 - P11, atol=1e-12)
-    assert np.isnan(d.separatrix(P11, 8, overlap=0.0)).all()
+    assert np.isnan(d.separatrix(P11, 8, omega=0.0)).all()
+
+
+def test_a_q_of_your_own():
+    """The boundary of equal agents does not depend on q as long as q(p) = q(1 - p); a lopsided q bends it."""
+    P = np.random.default_rng(3).random((500, 2))
+    P = P[np.abs(P.sum(1) - 1) > 1e-3]
+    rule = np.where(P.sum(1) > 1, RIGHT, WRONG)
+
+    def even(p, K):
+        return p * (1 - p) * (2 + np.cos(6 * np.pi * (p - 0.5)))
+
+    assert np.allclose(d.rate(P11, 8, even), even(P11, 8), atol=1e-15) and np.all(d.rate([0.0, 1.0], 8, even) == 0)
+    assert np.array_equal(d.basin(P, 8, scale=even), rule)
+    assert np.array_equal(d.settle(P, 8, scale=even), rule)
+    assert np.allclose(d.ring_field(P, 8, 1.0, lambda p, K: p * (1 - p)), d.ring_field(P, 8, 1.0, "paper"))
+
+    def lopsided(p, K):
+        return p**2 * (1 - p)
+
+    assert np.mean(d.basin(P, 8, scale=lopsided) != rule) > 0.05
+    assert np.array_equal(d.basin(P, 8, scale=lopsided), d.settle(P, 8, scale=lopsided))
+    p = P11[1:-1]
+    assert np.allclose(d.self_drift(p, 8, even), even(p, 8) / (p * (1 - p)) * d.phi(p, 8))
+    with pytest.raises(ValueError, match="scale is one of std, none, paper"):
+        d.rate(0.5, 8, "own")
 
 
 def test_boundary_and_undecided_are_never_guessed():
@@ -254,8 +320,9 @@ def test_boundary_and_undecided_are_never_guessed():
     assert np.all(d.basin(on_line, 8) == BOUNDARY)
     assert d.basin([0.5] * 3, 8) == UNDECIDED and d.basin([0.3, 0.7, 0.3, 0.7], 8) == UNDECIDED
     assert d.basin([0.0, 1.0, 1.0], 8) == UNDECIDED  # at rest
-    assert np.all(d.basin([[0.9, 0.8], [0.1, 0.2]], 1) == UNDECIDED)  # one vote teaches nothing
-    assert d.basin([0.0, 0.6], 8, overlap=0.0) == UNDECIDED
+    for method in d.FIELDS:
+        assert np.all(d.basin([[0.9, 0.8], [0.1, 0.2]], 1, method=method) == UNDECIDED)  # one vote teaches nothing
+    assert d.basin([0.0, 0.6], 8, omega=0.0) == UNDECIDED
     assert d.basin([[1, 0.5], [0.5, 1], [0, 0.9], [1, 0.1], [0, 0], [1, 1]], 8).tolist() == [1, 1, -1, 1, -1, 1]
 
 
@@ -271,17 +338,17 @@ def test_ring_counterexamples():
     assert 0.01 < np.mean(label != np.where(P.sum(1) > 1.5, RIGHT, WRONG)) < 0.15
 
 
-def test_overlap_moves_the_threshold():
+def test_omega_moves_the_threshold():
     """Fewer shared errors only ever turn wrong into right; without any, every p rises."""
     P = np.random.default_rng(0).random((500, 2))
     last = np.full(500, WRONG)
-    for overlap in (1.0, 0.5, 0.2, 0.0):
-        label = d.basin(P, 8, overlap=overlap)
+    for omega in (1.0, 0.5, 0.2, 0.0):
+        label = d.basin(P, 8, omega=omega)
         assert np.all(label >= last)
-        assert abs(d.phi(d.threshold(8, overlap), 8, overlap)) < 1e-12
+        assert abs(d.phi(d.threshold(8, omega), 8, omega)) < 1e-12
         last = label
-    assert np.all(last == RIGHT) and np.all(d.ring_field(P, 8, overlap=0.0) > 0)
-    assert np.array_equal(d.basin(P, 8, overlap=0.5), d.settle(P, 8, overlap=0.5))
+    assert np.all(last == RIGHT) and np.all(d.ring_field(P, 8, omega=0.0) > 0)
+    assert np.array_equal(d.basin(P, 8, omega=0.5), d.settle(P, 8, omega=0.5))
 
 
 def test_proposition_2_self_vote():
@@ -332,189 +399,341 @@ def test_scattered_mistakes_are_outvoted():
     P = np.tile([0.35, 0.35], (200, 1))
     assert np.mean(d.sample_grpo(P, 16, 0.1, 1500, wrong=(1.0,)) > 0.5) < 0.05
     assert np.mean(d.sample_grpo(P, 16, 0.1, 1500, wrong=(1.0,) * 6) > 0.5) > 0.95
-    own = [[1.0, 0.0], [0.0, 1.0]]  # one mistake each, but different ones: overlap 0
+    own = [[1.0, 0.0], [0.0, 1.0]]  # one mistake each, but different ones: omega 0
     assert np.mean(d.sample_grpo(P, 16, 0.1, 1500, wrong=own) > 0.5) > 0.95
-    assert np.mean(d.sample_grpo(P, 16, 0.1, 1500, overlap=0.0) > 0.5) > 0.95
+    assert np.mean(d.sample_grpo(P, 16, 0.1, 1500, omega=0.0) > 0.5) > 0.95
 
 
 # ---------------------------------------------------------------- runs
 
 
-def write_run(folder, starts, ends, steps=6, **config):
-    """A run whose probes go straight from start to end."""
+def write_run(folder, starts, ends, steps=6, omega=None, **config):
+    """A run whose accuracies go straight from start to end."""
     folder.mkdir(parents=True)
-    config = {"method": "corl", "k": 8, "scale": True, "lr": 1e-4, "agents": 2, "seed": 0, "topics": None} | config
+    names = "ABC"[:len(next(iter(starts.values())))]
+    config = {"method": "corl", "k": 8, "scale": True, "agents": len(names), "seed": 0, "data": "tiny", "models": None,
+              "cohort": "complementary", "probe_samples": 100} | config
     (folder / "config.json").write_text(json.dumps(config))
     lines = []
     for i in range(steps):
         at = {t: np.array(starts[t]) + (np.array(ends[t]) - starts[t]) * i / (steps - 1) for t in starts}
-        names = "ABC"[:len(next(iter(starts.values())))]
-        lines.append({"step": 10 * i, "probes": {a: {t: v[n] for t, v in at.items()} for n, a in enumerate(names)}})
+        probes = {a: {t: v[n] for t, v in at.items()} for n, a in enumerate(names)}
+        lines.append({"step": 10 * i, "probes": probes, "eval": {}} | ({"omega": omega} if omega else {}))
         lines.append({"step": 10 * i + 1, "loss": 0.5})
     (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n")
-    return folder
+    return Run(folder)
 
 
 STARTS = {"carry": (0.84, 0.40), "bracket": (0.33, 0.85), "fraction": (0.25, 0.33)}
-GOOD = {"carry": (0.95, 0.92), "bracket": (0.99, 1.0), "fraction": (0.0, 0.02)}
-COUPLED = GOOD | {"bracket": (0.06, 0.05)}
+ENDS = {"carry": (0.95, 0.92), "bracket": (0.06, 0.05), "fraction": (0.0, 0.02)}
 
 
-def test_overlay_tells_forecast_and_outcome(tmp_path):
-    """The table must not copy the outcome into the forecast: bracket is forecast right and ends wrong."""
-    folder = write_run(tmp_path / "run", STARTS, COUPLED, probe_samples=100)
-    rows = runs.overlay(folder, folder / "overlay.png")
-    assert [(r.topic, r.forecast, r.outcome, r.hit) for r in rows] == [
-        ("carry", "right", "right", True), ("bracket", "right", "wrong", False), ("fraction", "wrong", "wrong", True)]
-    assert rows[0][1:3] == pytest.approx((0.84, 0.40)) and rows[1].distance > 0.2 > rows[0].distance
-    assert (folder / "overlay.png").stat().st_size > 20_000
-    assert "2 of 3 forecasts came true" in runs.table(rows)
+def words(fig):
+    """Every text of a figure."""
+    return "\n".join(text.get_text() for text in fig.findobj(lambda artist: hasattr(artist, "get_text")))
+
+
+def test_rows_tell_forecast_and_outcome(tmp_path):
+    """A row must not copy the outcome into the forecast: bracket is forecast right and ends wrong. Staying put would
+    call two starts split that end together."""
+    rows = portraits.topic_rows(write_run(tmp_path / "run", STARTS, ENDS))
+    assert [(r.topic, r.forecast, r.outcome, r.hit, r.stays) for r in rows] == [
+        ("carry", "right", "right", True, "split"), ("bracket", "right", "wrong", False, "split"),
+        ("fraction", "wrong", "wrong", True, "wrong")]
+    assert rows[0].start == pytest.approx((0.84, 0.40)) and rows[0].end == pytest.approx((0.95, 0.92)) and rows[0].omega == 1
+    assert portraits.score(rows) == "2 of 3 forecasts came true (staying put: 1 of 3)"
+
+
+def test_only_an_end_is_counted(tmp_path):
+    """After few steps the theory has not failed, and four steps towards the right have not borne it out."""
+    ends = {"carry": (0.95, 0.92), "bracket": (0.6, 0.85), "fraction": (0.25, 0.1)}
+    rows = portraits.topic_rows(write_run(tmp_path / "run", STARTS, ends))
+    assert [r.outcome for r in rows] == ["right", "under way", "under way"] and [r.hit for r in rows] == [True, None, None]
+    assert portraits.score(rows) == (
+        "1 of 1 forecasts came true (staying put: 0 of 1); 2 topics are under way after 50 steps")
+    assert portraits.score(rows[1:2]) == "1 topic is under way after 50 steps"
+    assert [portraits.outcome(end) for end in ([0.9, 0.1], [0.81, 0.9], [0.1, 0.19], [0.5, 0.9], [0.8, 0.9])] == [
+        "split", "right", "wrong", "under way", "under way"]
+
+
+def test_forecasts_use_the_measured_omega(tmp_path):
+    """(.42, .42) lies below the line of omega = 1, and above the boundary of omega = .2."""
+    starts, ends = {t: (0.42, 0.42) for t in "xyz"}, {t: (0.9, 0.9) for t in "xyz"}
+    rows = portraits.topic_rows(run := write_run(tmp_path / "run", starts, ends, omega={"x": 1.0, "y": 0.2, "z": None}))
+    assert [(r.omega, r.forecast) for r in rows] == [(1.0, "wrong"), (0.2, "right"), (1.0, "wrong")]
+    assert "ω = 0.73" in words(portraits.overlay(run))
+    assert {r.forecast for r in portraits.topic_rows(run, omega=0.1)} == {"right"}
+    assert "ω = 0.1" in words(portraits.overlay(run, omega=0.1))
+
+
+def test_no_forecast_where_the_theory_is_silent(tmp_path):
+    """Real data, a method without a field, the pooled vote of three, mistakes made to differ that nobody measured."""
+    three = {"x": (0.9, 0.8, 0.9)}, {"x": (1.0, 1.0, 1.0)}
+    for i, config in enumerate(({"data": "sums"}, {"method": "empo"}, {"method": "unknown"}, {"cohort": "errors"})):
+        run = write_run(tmp_path / str(i), STARTS, ENDS, **config)
+        rows = portraits.topic_rows(run)
+        assert {(r.forecast, r.hit) for r in rows} == {("", None)} and portraits.score(rows) == ""
+        assert "came true" not in words(portraits.overlay(run)) and "predicted" not in words(portraits.overlay(run))
+    assert portraits.topic_rows(write_run(tmp_path / "p", *three, method="pooled"))[0].forecast == ""
+    assert portraits.topic_rows(write_run(tmp_path / "r", *three))[0].forecast == "right"
+    assert portraits.topic_rows(write_run(tmp_path / "t", STARTS, ENDS, method="ttrl", cohort="errors"))[0].forecast == "split"
+    measured = write_run(tmp_path / "m", STARTS, ENDS, cohort="errors", omega={"carry": 0.02, "bracket": 0.02, "fraction": 0.02})
+    assert [r.forecast for r in portraits.topic_rows(measured)] == ["right"] * 3
+
+
+def test_overlay_says_what_happened(tmp_path):
+    """Each topic is named where it is drawn, with its fate in words that cannot be read the other way round."""
+    with style.look():
+        fig = portraits.overlay(write_run(tmp_path / "run", STARTS, ENDS))
+        FigureCanvasAgg(fig).draw()
+        box, (width, height) = fig.get_tightbbox(), fig.get_size_inches()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+    text = words(fig)
+    for said in ("2 of 3 forecasts came true (staying put: 1 of 3)", "fraction\nends wrong, as predicted", "K = 8", "seed 0",
+                 "bracket\npredicted right, ended wrong", "50 steps", "± 1 standard error, n = 100", "$p_A + p_B = 1$"):
+        assert said in text, said
+
+
+def test_many_topics_are_still_topics(tmp_path):
+    """A seventh topic once turned the figure into its form for many problems, without a word."""
+    starts = {f"topic{i}": (0.2 + 0.05 * i, 0.5) for i in range(11)}
+    fig = portraits.overlay(write_run(tmp_path / "run", starts, {t: (0.9, 0.9) for t in starts}))
+    assert all(f"{t}\n" in words(fig) or f"{t}*\n" in words(fig) for t in starts) and "predicted from the start" in words(fig)
+
+
+def test_problems_of_real_data_are_counted_by_area(tmp_path):
+    """64 sums lie on a grid of 9 x 9 places, one upon the other. No portrait is behind them unless omega asks for one."""
+    starts = {str(i): ((0.5, 0.25) if i < 9 else (1.0, 0.0)) for i in range(10)}
+    run = write_run(tmp_path / "run", starts, {t: (1.0, 1.0) for t in starts}, data="sums", models=["a/SmolLM2", "b/Gemma"])
+    fig = portraits.overlay(run)
+    sizes = sorted(fig.axes[0].collections[0].get_sizes())
+    assert sizes[1] == 9 * sizes[0] and "10 problems under Co-RL: 10 ended right" in words(fig)
+    assert "SmolLM2" in fig.axes[0].get_xlabel() and "Gemma" in fig.axes[0].get_ylabel() and "boundary" not in words(fig)
+    asked = words(portraits.overlay(run, omega=0.15))
+    assert "ω = 0.15" in asked and "boundary" in asked and "came true" not in asked
 
 
 def test_forecast_near_the_line_is_marked_unsure(tmp_path):
-    """A probe of 20 samples at (.55, .5) cannot tell the side; one of 20,000 can."""
-    for samples, unsure in ((20, True), (20_000, False), (None, False)):
-        folder = write_run(tmp_path / str(samples), {"x": (0.55, 0.5)}, {"x": (1, 1)}, probe_samples=samples)
-        (row,) = runs.compare(runs.load_run(folder))
-        assert row.unsure is unsure and ("binomial error" in runs.table([row])) is unsure
+    """A start of 20 samples at (.55, .5) cannot tell the side; one of 20,000 can."""
+    for samples, unsure in ((20, True), (20_000, False)):
+        run = write_run(tmp_path / str(samples), {"x": (0.55, 0.5)}, {"x": (1, 1)}, probe_samples=samples)
+        assert portraits.unsure(*portraits.topic_rows(run), samples, {"K": 8, "method": "corl"}) is unsure
+        assert ("too near the boundary to call" in words(portraits.overlay(run))) is unsure
 
 
-def test_self_vote_runs_are_read_with_self_votes_field(tmp_path):
-    """Under ttrl (.84, .40) splits; an unknown method is drawn without a forecast; Dr. GRPO's run has scale none."""
+def test_runs_are_read_with_their_own_field(tmp_path):
+    """Under ttrl (.84, .40) splits; Dr. GRPO's run has scale none."""
     ends = {"carry": (0.97, 0.03), "bracket": (0.02, 0.98), "fraction": (0, 0)}
-    rows = runs.compare(runs.load_run(write_run(tmp_path / "a", STARTS, ends, method="ttrl")))
-    assert [r.forecast for r in rows] == ["split", "split", "wrong"] and all(r.hit for r in rows)
-    rows = runs.overlay(write_run(tmp_path / "b", STARTS, ends, method="entropy"), tmp_path / "b.png")
-    assert {(r.forecast, r.hit, r.distance) for r in rows} == {("none", None, None)} and rows[0].outcome == "split"
-    assert runs.load_run(write_run(tmp_path / "c", STARTS, ends, scale=False)).scale == "none"
-
-
-def test_missing_and_broken_probes_are_skipped(tmp_path):
-    """NaN, null, a missing topic or agent at one evaluation costs that point; a topic without a start is left out."""
-    folder = write_run(tmp_path / "run", {"x": (0.8, 0.7)}, {"x": (1, 1)}, steps=2)
-    more = [{"A": {"x": float("nan")}, "B": {"x": 0.5}}, {"A": {"x": None}, "B": {"x": 0.5}}, {"A": {"x": 0.5}},
-            {"A": {"x": 0.9, "new": 1.0}, "B": {"x": 0.8}}]
-    with open(folder / "metrics.jsonl", "a") as file:
-        file.write("\n".join(json.dumps({"step": 99, "probes": p}) for p in more))
-    paths = runs.load_run(folder).paths
-    assert list(paths) == ["x"] and paths["x"][:, 0].tolist() == pytest.approx([0.8, 1.0, 0.9])
+    run = write_run(tmp_path / "a", STARTS, ends, method="ttrl")
+    assert portraits.score(portraits.topic_rows(run)) == "3 of 3 forecasts came true (staying put: 3 of 3)"
+    assert "q of GRPO without std" in words(portraits.overlay(write_run(tmp_path / "c", STARTS, ends, scale=False)))
 
 
 def test_distance_by_hand():
     """To the nearest place of the curve, not to its nearest vertex and not beyond its ends."""
     curve = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
-    assert runs.distance(np.array([[0.5, 0.3], [1.1, 0.5], [1.3, 1.4], [0.2, 0.0]]), curve) == pytest.approx(
+    assert portraits.distance(np.array([[0.5, 0.3], [1.1, 0.5], [1.3, 1.4], [0.2, 0.0]]), curve) == pytest.approx(
         (0.3 + 0.1 + 0.5 + 0) / 4)
-
-
-def test_coupling_counts_alone_and_together(tmp_path):
-    """Three seeds: bracket comes true alone and fails together; a seed must not be counted on the other side."""
-    together = [write_run(tmp_path / f"t{s}", STARTS, COUPLED if s else GOOD, seed=s) for s in range(3)]
-    alone = [write_run(tmp_path / f"{t}{s}", {t: STARTS[t]}, {t: GOOD[t]}, seed=s) for t in ("carry", "bracket")
-             for s in range(3)]
-    pairs = runs.coupling(together, alone, tmp_path / "coupling.png")
-    assert [p[0] for p in pairs] == ["carry", "bracket"] and (tmp_path / "coupling.png").exists()
-    assert [[sum(r.hit for r in rows) for rows in p[1:]] for p in pairs] == [[3, 3], [3, 1]]
-    text = runs.coupling_table(pairs)
-    assert "alone: 6 of 6" in text and "together: 4 of 6" in text
-    with pytest.raises(ValueError, match="not trained on one topic"):
-        runs.coupling(together, together, tmp_path / "x.png")
 
 
 # ---------------------------------------------------------------- figures, window, command
 
+DRAWN = [lambda fig: portraits.draw_basins(fig=fig), lambda fig: portraits.draw_unequal(fig=fig),
+         lambda fig: portraits.draw_omega(fig=fig), lambda fig: portraits.draw_noise(fig=fig, runs=1),
+         lambda fig: portraits.draw_ring(fig=fig), lambda fig: portraits.draw_starts(fig=fig, questions=20)]
 
-@pytest.mark.parametrize("draw", [lambda: figures.draw_basins(8, "std"), lambda: figures.draw_unequal(8, "std"),
-                                  lambda: figures.draw_overlap(8, "std"), lambda: figures.draw_noise("std", runs=1),
-                                  lambda: figures.draw_ring(8, "std"),
-                                  lambda: figures.draw_starts(8, "std", questions=20)])
+
+@pytest.mark.parametrize("draw", DRAWN)
 def test_no_figure_is_cut_off(draw):
-    """Titles and legends grow; text beyond the canvas is lost in the file."""
-    with rc_context(figures.STYLE):
-        fig = draw()
-        FigureCanvasAgg(fig)
+    """Titles and legends grow; text beyond the canvas is lost in the file. K and q stand on every figure."""
+    with style.look():
+        fig = draw(None)
+        FigureCanvasAgg(fig).draw()
         box, (width, height) = fig.get_tightbbox(), fig.get_size_inches()
     assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
-    for ax in fig.axes:
-        assert ax.get_title() or ax.get_xlabel() or ax.get_ylabel()
+    assert "K = 8" in words(fig) and "q of GRPO" in words(fig) and fig.get_suptitle()
+
+
+def test_a_figure_of_your_own_is_taken():
+    """A notebook's own figure is drawn into and comes back."""
+    mine = Figure(figsize=(8, 6))
+    assert portraits.draw_basins(4, fig=mine) is mine and "K = 4" in words(mine)
+
+
+def test_the_two_basins_differ_in_greyscale():
+    """In a grey printout the blue and the orange basin were one: 1.02 : 1 of luminance."""
+    def luminance(colour):
+        c = np.array([int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)])
+        return np.where(c <= 0.03928, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+    right, wrong = (luminance(portraits.SHADES[end]) + 0.05 for end in (RIGHT, WRONG))
+    assert right / wrong > 1.4
 
 
 def test_ring_boundary_of_the_figure():
-    """It must be the edge of `basin`, between the two sides of it."""
+    """It must be the edge of `basin`, between the two sides of it, also of unequal agents."""
     x = np.array([0.2, 0.6, 0.9])
-    y = figures.ring_boundaries(x, [(2, 0.27)], 8, "std")[0]
-    for side, label in ((-2e-3, WRONG), (2e-3, RIGHT)):
-        assert np.all(d.basin(np.stack([x, y + side, np.full(3, 0.27)], -1), 8) == label)
+    for theory in ({"K": 8}, {"K": (4, 8, 16), "eta": (1, 2, 1)}):
+        y = portraits.ring_boundary(x, 3, 0.27, **theory)
+        for side, label in ((-2e-3, WRONG), (2e-3, RIGHT)):
+            assert np.all(d.basin(np.stack([x, y + side, np.full(3, 0.27)], -1), **theory) == label)
+    with pytest.raises(ValueError, match="agent 1, 2 or 3"):
+        portraits.portrait(Figure().subplots(), slice=(4, 0.5))
+
+
+def test_portrait_says_what_it_shows():
+    """The picture of K = 4 cannot be told from that of K = 8 unless it says so; a title of one's own replaces it."""
+    ax = Figure().subplots()
+    assert portraits.portrait(ax, K=(4, 64), eta=(1, 4), omega=0.3, legend=True) > 0.5
+    assert all(said in ax.get_title() for said in ("Co-RL", "K = 4, 64", "η = 1, 4", "ω = 0.3")) and ax.figure.legends
+    portraits.portrait(ax, method="ttrl", title="mine")
+    assert ax.get_title() == "mine"
+
+
+@pytest.mark.parametrize("method", list(d.FIELDS))
+def test_a_portrait_fits_its_file(method, tmp_path, monkeypatch):
+    """The legend of seven entries once ran over both edges."""
+    boxes = []
+    monkeypatch.setattr(style, "save", lambda fig, path: boxes.append((fig.get_tightbbox(), fig.get_size_inches())))
+    assert portraits.main(["--portrait", "--method", method]) == 0
+    ((box, (width, height)),) = boxes
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
 
 
 def test_window_click_and_sliders():
     """A click gives a verdict, a slider changes it, a click outside does nothing, a right click clears."""
     fig = Figure(figsize=(7, 8))
     canvas = FigureCanvasAgg(fig)
-    window = dynamics_window.Window(fig)
+    window = motion.Window(fig, portraits.portrait, portraits.paths)
 
     def click(p, button=1):
         MouseEvent("button_press_event", canvas, *window.ax.transData.transform(p), button=button)._process()
 
     click((0.8, 0.1))
-    assert "wrong" in window.text.get_text() and "E = " in window.text.get_text() and "0.200" in window.text.get_text()
-    window.sliders["eta_b"].set_val(4.0)
-    assert "right" in window.text.get_text() and "0.061" in window.text.get_text()
-    window.sliders["eta_b"].set_val(1.0)
-    window.sliders["overlap"].set_val(0.0)
+    assert "wrong" in window.text.get_text() and "E = " in window.text.get_text() and "0.2" in window.text.get_text()
+    window.sliders["eta_b"].set_val(2.0)  # 2 ** 2 = 4 times as fast
+    assert "right" in window.text.get_text() and "0.0608" in window.text.get_text()
+    assert window.sliders["eta_b"].valtext.get_text() == "4.00"
+    window.sliders["eta_b"].set_val(0.0)
+    window.sliders["omega"].set_val(0.0)
     assert "right" in window.text.get_text()
     click((1.5, 0.5))
     assert len(window.starts) == 1
     click((0.5, 0.5), button=3)
-    assert window.starts == [] and window.text.get_text() == dynamics_window.HELP
+    assert window.starts == [] and window.text.get_text() == motion.HELP
+    assert fig.window is window  # a notebook keeps the figure, and the sliders die with their window
 
 
 @pytest.mark.parametrize("options,words", [
     (["--start", ".6", "1.4"], "between 0 and 1"), (["--start", ".6", "nan"], "between 0 and 1"),
     (["--start", ".6"], "at least two agents"), (["--start", ".6", ".4", "--k", "0"], "at least 1"),
-    (["--start", ".6", ".4", "--eta", "-1"], "positive"), (["--start", ".6", ".4", "--overlap", "2"], "between 0 and 1"),
-    (["--k", "0"], "at least 1"), (["--eta", "1", "2"], "go with"), (["--alone", "x"], "goes with"),
-    (["--coupling", "x"], "no config.json"), (["--overlay", "nowhere"], "no config.json"), (["--show"], "screen")])
-def test_bad_options_get_one_line(options, words, capsys, tmp_path):
-    """A traceback, nonsense drawn from a nonsense option, or an empty folder left behind."""
+    (["--start", ".6", ".4", "--eta", "-1"], "positive"), (["--start", ".6", ".4", "--omega", "2"], "between 0 and 1"),
+    (["--k", "0"], "at least 1"), (["--eta", "1", "2"], "--eta does not go with the six figures"), (["--show"], "screen"),
+    (["--overlay", "nowhere"], "no config.json"), (["--overlay", "x", "--k", "8"], "--k does not go with --overlay"),
+    (["--overlay", "x", "--scale", "std"], "--scale does not go"), (["--overlay", "x", "--eta", "1"], "--eta does not go"),
+    (["--portrait", "--start", ".6", ".4", ".3"], "two numbers"), (["--slice", "4", ".5"], "agent 1, 2 or 3"),
+    (["--slice", "3", ".5", "--start", ".6", ".4"], "--start does not go"), (["--animate", "--save", "x.png"], "a .gif"),
+    (["--portrait", "--save", "x.foo"], "not supported"), (["--portrait", "--k", "1", "2", "3"], "2 agents")])
+def test_bad_options_get_one_line(options, words, capsys, tmp_path, monkeypatch):
+    """A traceback, an option that is passed over, nonsense drawn from a nonsense option, or an empty folder left behind."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
-        figures.main([*options, "--out", str(tmp_path / "new" / "folder")])
+        portraits.main(options)
     error = capsys.readouterr().err
     assert stopped.value.code == 2 and words in error and error.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
+def test_overlay_has_its_own_options(tmp_path):
+    """--out would be ignored: the figure goes into the run's folder, or to --save."""
+    write_run(tmp_path / "run", STARTS, ENDS)
+    with pytest.raises(SystemExit):
+        portraits.main(["--overlay", str(tmp_path / "run"), "--out", str(tmp_path / "new")])
+    assert not (tmp_path / "new").exists()
+    assert portraits.main(["--overlay", str(tmp_path / "run"), "--omega", ".3"]) == 0
+    assert (tmp_path / "run" / "overlay.png").stat().st_size > 20_000
+
+
 def test_figures_are_written_where_they_are_asked_for(tmp_path, monkeypatch, capsys):
-    """The command without options draws into --out, which it makes; drawing itself is tested above."""
-    monkeypatch.setattr(figures, "figures", lambda K, scale: {"ring.png": Figure(), f"K{K}.png": Figure()})
-    assert figures.main(["--k", "4", "--out", str(tmp_path / "new")]) == 0
-    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["K4.png", "ring.png"]
-    assert "ring.png" in capsys.readouterr().out
+    """The command without options draws into --out, which it makes. The paper's q has no sampled form: two figures once
+    showed GRPO's in its place; they are left out, aloud."""
+    monkeypatch.setattr(portraits, "FIGURES", {name: lambda K, scale: Figure() for name in portraits.FIGURES})
+    assert portraits.main(["--k", "4", "--out", str(tmp_path / "new")]) == 0
+    assert len(list((tmp_path / "new").iterdir())) == 6 and "ring.png" in capsys.readouterr().out
+    assert portraits.main(["--scale", "paper", "--out", str(tmp_path / "paper")]) == 0
+    assert sorted(p.stem for p in (tmp_path / "paper").iterdir()) == ["basins", "omega", "ring", "unequal"]
+    said = capsys.readouterr().err
+    assert "left out" in said and "noise.png" in said and "starts.png" in said
 
 
-def test_runs_that_cannot_be_drawn(tmp_path):
-    """Each with its own line: no probes, three agents, a broken line by number, no k."""
-    folder = write_run(tmp_path / "three", {"x": (0.8, 0.7, 0.6)}, {"x": (1, 1, 1)})
-    with pytest.raises(ValueError, match="three has 3 agents"):
-        runs.overlay(folder, tmp_path / "x.png")
-    folder = write_run(tmp_path / "empty", {"x": (0.8, 0.7)}, {"x": (1, 1)})
-    (folder / "metrics.jsonl").write_text('{"step": 0, "loss": 1}\n')
-    with pytest.raises(ValueError, match="no probes"):
-        runs.load_run(folder)
-    (folder / "metrics.jsonl").write_text('{"step": 0}\n{"step": \n')
-    with pytest.raises(ValueError, match="line 2, is not JSON"):
-        runs.load_run(folder)
-    (folder / "metrics.jsonl").write_text('{"step": 0, "probes": {"A": [0.5], "B": {"x": 0.5}}}\n')
-    with pytest.raises(ValueError, match="agent -> topic -> share"):
-        runs.load_run(folder)
-    folder = write_run(tmp_path / "no-k", {"x": (0.8, 0.7)}, {"x": (1, 1)}, k=None)
-    with pytest.raises(ValueError, match="has no k"):
-        runs.load_run(folder)
+def test_runs_that_cannot_be_drawn(tmp_path, capsys):
+    """Each with its own line: three agents, no evaluation, a broken file, no k."""
+    run = write_run(tmp_path / "three", {"x": (0.8, 0.7, 0.6)}, {"x": (1, 1, 1)})
+    with pytest.raises(UserError, match="two agents"):
+        portraits.overlay(run)
+    folder = write_run(tmp_path / "no-k", {"x": (0.8, 0.7)}, {"x": (1, 1)}).folder
+    (folder / "config.json").write_text('{"method": "corl"}')
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "config.json").write_text("{}")
+    for text, said in (('{"step": 0}\n', "two agents"), ('{"step": \n', "cannot read"), (None, "lacks")):
+        if text:
+            (tmp_path / "empty" / "metrics.jsonl").write_text(text)
+        with pytest.raises(SystemExit) as stopped:
+            portraits.main(["--overlay", str(tmp_path / "empty" if text else folder)])
+        assert stopped.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_command_prints_a_forecast(capsys):
     """The numbers of one start, for two agents and for a ring."""
-    assert figures.main(["--start", ".8", ".07", "--eta", "1", "4"]) == 0
-    assert figures.main(["--start", ".9", ".1", ".45"]) == 0
-    two, ring = capsys.readouterr().out.splitlines()
-    assert "right" in two and "0.06085" in two and ring.endswith("wrong")
+    assert portraits.main(["--start", ".8", ".07", "--eta", "1", "4"]) == 0
+    assert portraits.main(["--start", ".9", ".1", ".45", "--start", ".45", ".1", ".9"]) == 0
+    two, ring, other = capsys.readouterr().out.splitlines()
+    assert "right" in two and "0.06085" in two and ring.endswith("wrong") and other.endswith("right")
+
+
+def test_a_portrait_takes_every_number_of_the_theory(tmp_path):
+    """The ending of --save is the format. An --out x.pdf once made a folder of that name with six PNGs."""
+    options = "--portrait --k 4 64 --eta 1 4 --omega .3 --start .6 .45 --start .2 .7".split()
+    for ending, first in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
+        assert portraits.main([*options, "--save", str(tmp_path / f"a.{ending}")]) == 0
+        assert (tmp_path / f"a.{ending}").read_bytes().startswith(first)
+    assert portraits.main(["--slice", "3", ".27", "--save", str(tmp_path / "new" / "slice.png")]) == 0
+
+
+def test_starts_fall_in_an_animation(tmp_path):
+    """The points of the last frame are not where they began; frames as asked for."""
+    with style.look():
+        motion.fall(portraits.portrait, tmp_path / "fall.gif", points=20, frames=3, K=4)
+    with Image.open(tmp_path / "fall.gif") as image:
+        first = np.asarray(image.convert("RGB"), int)
+        assert image.n_frames == 3
+        image.seek(2)
+        assert np.abs(np.asarray(image.convert("RGB"), int) - first).max() > 50
+
+
+def test_dynamics_hands_over_to_the_command():
+    """`python dynamics.py` runs the command of lab/portraits.py; importing either leaves pyplot and the backend alone, and the
+    seconds that PyTorch takes to load."""
+    root = Path(d.__file__).parent
+    done = subprocess.run([sys.executable, "dynamics.py", "--start", ".6", ".45"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0 and "right" in done.stdout
+    code = "import sys, dynamics, lab.portraits; print({'matplotlib.pyplot', 'torch'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_plotting_examples_run(tmp_path, monkeypatch):
+    """Every Python example of docs/plotting.md, as it stands, and every command of it, in a folder with a run."""
+    text = (Path(d.__file__).parent / "docs" / "plotting.md").read_text()
+    write_run(tmp_path / "runs" / "corl-001", STARTS, ENDS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(motion, "show", lambda *_, **__: "a window")
+    monkeypatch.setattr(motion.fall, "__defaults__", (None, 20, 2, 24.0, 12))  # few points, two frames
+    examples = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert len(examples) >= 6 and all(len(example.strip().splitlines()) <= 8 for example in examples)
+    for example in examples:
+        exec(compile(example, "docs/plotting.md", "exec"), {})
+    commands = re.findall(r"^python dynamics\.py(.*?)(?:#.*)?$", text, re.M)
+    assert len(commands) >= 6
+    for command in commands:
+        if command.split():  # all six figures have tests of their own
+            assert portraits.main(command.split()) == 0
