@@ -241,7 +241,7 @@ def parse(arguments: Sequence[str] | None = None, description: str = "") -> Opti
 
 
 def check(o: Options) -> None:
-    """Whatever can be told before anything is loaded. Raises UserError."""
+    """Refuse, with a UserError, what can be refused before anything is loaded."""
     options.check(o, options.RULES, options.METHOD_RULES)
 
 

@@ -1,10 +1,12 @@
 """The lab: everything around the six files of the course, behind one door. Nothing here is needed to understand the methods.
 
-answers  out of text, and when two are equal, exactly     data      problems: files, named sources, what is held out
-models   loading them; chat, encode, where a text ends    options   a dataclass of options, its command line, what is refused
-runs     folders, checkpoints, the loop, a comparison     memory    how much a run will need, before it begins
-evaluate pass@1 and intervals; how far errors overlap     diversity how different the agents of a cohort are: a command
-report   tables and figures of a run or a comparison      portraits the theory's figures, and runs laid over them
-tinyworld, rivals   the embedded worlds of both papers    drafts    what a reader sees of a draft
-judges   CoMAS's discussion, Co-rewarding-II's teacher    peft      adapters on disk        rephrase  other words: a command
+answers   out of text, and when two are equal, exactly    data      problems: files, named sources, what is held out
+models    loading them; chat, encode, where a text ends   options   a dataclass of options, its command line, what is refused
+setup     a cohort at its start, and its problems         methods   what a method adds to a step: teachers, judges, both forms
+runs      folders, checkpoints, the loop, a comparison    memory    how much a run will need, before it begins
+evaluate  pass@1, intervals, omega; measure and suite are its commands: saved runs, several benchmarks
+diversity how different the agents of a cohort are        rephrase  the same question in other words
+report    tables of a run or a comparison                 charts    their figures               style  the look of every figure
+portraits the theory's figures, runs laid over them       motion    a window, and starts that fall
+tinyworld, rivals   the embedded worlds of both papers    drafts    what a reader sees of a draft            peft  adapters on disk
 """

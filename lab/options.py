@@ -8,6 +8,7 @@ a command's RULES: (when it is wrong, what to do).
 import argparse
 import dataclasses
 import inspect
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -20,8 +21,10 @@ from lab.data import UserError
 from lab.methods import hooks_of
 from rewards import REWARDS
 
-Whole, Count, Group, Saves = (Annotated[int, least] for least in (0, 1, 2, -1))
-Seed, Above, NotBelow0 = Annotated[int, "seed"], Annotated[float, "above"], Annotated[float, "not below"]
+Whole, Count, Group, Saves = (Annotated[int, (f"at least {n}", lambda x, n=n: x >= n)] for n in (0, 1, 2, -1))
+Seed = Annotated[int, ("at least 0 and below 2**32", lambda x: 0 <= x < 2**32)]
+Above = Annotated[float, ("a number above 0", lambda x: 0 < x < math.inf)]
+NotBelow0 = Annotated[float, ("a number of at least 0", lambda x: 0 <= x < math.inf)]
 Answer, Dtype = Literal["boxed", "number"], Literal["float32", "bfloat16"]
 Rule = tuple[Callable[..., bool], str]
 
@@ -113,20 +116,18 @@ METHOD_RULES = [  # of each method; what its data and models must have is checke
 ]  # fmt: skip
 
 
+def bounds(hint) -> list[tuple[str, Callable]]:
+    """(what a value must be, the test of it) for a kind, and for what it is made of: list[Above] | None."""
+    return [*getattr(hint, "__metadata__", ()), *(bound for part in get_args(hint) for bound in bounds(part))]
+
+
 def check(o, rules: Sequence[Rule], of_each_method: Sequence[Rule] = ()) -> None:
-    """Whatever can be told before anything is loaded: values out of their kinds' bounds, and what does not go together."""
+    """Refuse what can be refused before anything is loaded: values out of bounds, and options that do not go together."""
     for name, hint in get_type_hints(type(o), include_extras=True).items():
-        values = getattr(o, name)
-        for bound in [b for part in (hint, *get_args(hint), *(a for p in get_args(hint) for a in get_args(p)))
-                      for b in getattr(part, "__metadata__", ())]:  # fmt: skip
-            for value in [] if values is None else values if isinstance(values, list) else [values]:
-                wrong = {
-                    "above": (not 0 < value < math.inf, "a number above 0"),
-                    "not below": (not 0 <= value < math.inf, "a number of at least 0"),
-                    "seed": (not 0 <= value < 2**32, "at least 0 and below 2**32"),
-                }.get(bound) or (value < bound, f"at least {bound}")
-                if wrong[0]:
-                    raise UserError(f"{flag(name)} must be {wrong[1]}")
+        given = getattr(o, name)
+        for (must, holds), value in itertools.product(bounds(hint), given if isinstance(given, list) else [given]):
+            if value is not None and not holds(value):
+                raise UserError(f"{flag(name)} must be {must}")
     given = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in vars(o).items()}
     for wrong, says in rules:
         if wrong(o):

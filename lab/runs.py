@@ -273,15 +273,6 @@ def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
     return manifest["step"]
 
 
-def has_all_steps(place: Path, steps: int) -> bool:
-    """Whether the run of a comparison in `place` has all its steps: then its numbers are whole, and it is left as it is.
-
-    That is so even where its last checkpoint is not there, because a kill came just before, or somebody removed it.
-    """
-    lines = read_lines(place / "metrics.jsonl") if (place / "metrics.jsonl").exists() else []
-    return bool(lines) and lines[-1]["step"] >= steps  # more, where it was extended by itself
-
-
 def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
     """Start or resume the run of a comparison in `place`; returns the last step that is done."""
     if newest(place):
@@ -364,7 +355,8 @@ def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Ca
     for seed in o.seeds or [o.seed]:
         for method in methods:
             one, name = alone(method, seed), f"{method}-seed{seed}"
-            if not (folder and has_all_steps(folder / name, one.steps)):
+            written = folder and (folder / name / "metrics.jsonl").exists() and read_lines(folder / name / "metrics.jsonl")
+            if not written or written[-1]["step"] < one.steps:  # else its numbers are whole, with or without a checkpoint
                 work = load(one)
                 folder = folder or whole()
                 with out_of_memory(work.need.advice()):
@@ -407,7 +399,10 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
             if (last and o.save_every >= 0) or (o.save_every > 0 and step % o.save_every == 0):
                 save(folder, step, work.agents)
             if stop.asked and (step < o.steps or in_comparison(folder, o.steps)):
-                print(f"\nstopped after step {step}; {how_to_go_on(folder, command, o.steps)}", file=sys.stderr)
+                whole = folder.parent if in_comparison(folder, o.steps) else folder  # a comparison goes on as a whole
+                how = f"continue with: python {command} --resume {whole}" if whole != folder or newest(folder) else \
+                    "no checkpoint was kept (see --save-every), so it cannot be continued"  # fmt: skip
+                print(f"\nstopped after step {step}; {how}", file=sys.stderr)
                 return False
     work.finish()
     return True
@@ -440,15 +435,6 @@ def in_comparison(folder: Path, total: int) -> bool:
     whole = folder.parent / "config.json"
     config = read_json(whole) if whole.exists() else {}
     return is_comparison(config) and config["steps"] == total
-
-
-def how_to_go_on(folder: Path, command: str, total: int) -> str:
-    """Where a stopped run of `total` steps can be taken up again, or why not."""
-    if in_comparison(folder, total):  # which goes on as a whole
-        return f"continue with: python {command} --resume {folder.parent}"
-    if newest(folder):
-        return f"continue with: python {command} --resume {folder}"
-    return "no checkpoint was kept (see --save-every), so it cannot be continued"
 
 
 class Stop:

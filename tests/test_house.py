@@ -10,10 +10,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {"rewards.py": 170, "grpo.py": 370, "cohort.py": 260, "dynamics.py": 350, "lora.py": 230, "agon.py": 310}
-LAB = 4000  # what stood behind the door when it was made
+LAB = 4000  # what stands behind the door
+LATER_INSIDE = {  # and what came later into files that were there
+    "portraits.py": 60,  # one portrait from the command line, slices of a ring of three
+    "data.py": 45,  # the sources of the suites, and what JSON does to TeX
+}
 LATER = {  # what came later brings its own file and its own budget
     "measure.py": 135,  # python -m lab.evaluate: checkpoints, ensembles
     "suite.py": 70,  # python -m lab.suite: several benchmarks in one table
+    "charts.py": 300,  # figures of runs and comparisons for a lecture
+    "motion.py": 101,  # the window, and starts that fall through a portrait
 }
 TOP = {"README.md", "requirements.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}
 
@@ -27,7 +33,7 @@ def test_every_file_keeps_its_budget():
     lab = {path.name: size(path) for path in (ROOT / "lab").glob("*.py")}
     sizes = {name: size(ROOT / name) for name in BUDGETS} | {name: lab.pop(name) for name in LATER}
     over = {name: (n, (BUDGETS | LATER)[name]) for name, n in sizes.items() if n > (BUDGETS | LATER)[name]}
-    assert not over and sum(lab.values()) <= LAB, (over, sum(lab.values()))
+    assert not over and sum(lab.values()) <= LAB + sum(LATER_INSIDE.values()), (over, sum(lab.values()))
 
 
 def test_the_top_level_holds_nothing_else():

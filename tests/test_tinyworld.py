@@ -281,7 +281,7 @@ def test_forecast_from_the_measured_overlap(tmp_path):
     """Guards against a forecast that leaves omega out: two topics start at (.42, .42), below the line. Where no wrong
     answers coincide the theory says right, where all do it says wrong, and without a wrong pair omega is the paper's 1."""
     probes = [{"A": dict.fromkeys(("carry", "borrow", "product"), p), "B": {"carry": p, "borrow": p, "product": 0.9}}
-              for p in (0.42, 0.8)]
+              for p in (0.42, 0.85)]
     (tmp_path / "config.json").write_text(json.dumps({"method": "corl", "k": 8, "seed": 3}))
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"probes": line}) + "\n" for line in probes))
     found = {"kappa": 0.1, "rescue": 0.2, "omega": 0.5, "topics": {"carry": 0.0, "borrow": 1.0, "product": None}}
