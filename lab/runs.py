@@ -378,7 +378,7 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
     write_json(folder / "config.json", asdict(o) | {"resume": None, "versions": versions} | work.config)
     if done == 0:
         append_line(folder / "metrics.jsonl", {"step": 0} | (work.measure(0) if start is None else start))
-    form, seen = "{desc} {n_fmt}/{total_fmt} {elapsed}<{remaining} {postfix}", ""  # a line of 80 columns, without a bar
+    form, seen = "{desc} {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}", ""  # a line of 80 columns, without a bar
     with Stop() as stop, tqdm(total=o.steps, initial=done, desc=o.method, bar_format=form, disable=not o.steps) as bar:
         for step in range(done + 1, o.steps + 1):
             try:
