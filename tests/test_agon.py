@@ -341,7 +341,7 @@ def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
         (["--methods", "agony"], "invalid choice"),
         (["--seeds", "1", "1"], "different"),
         (["--method", "agon"], "--methods"),
-        (["--misleading"], "tiny world"),
+        (["--start", "noise"], "tiny world"),
         (["--stop", ""], "needs a text"),
         (["--resume", ""], "not a run"),
         (["--max-new-tokens", "120"], "no problem fits"),
