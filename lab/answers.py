@@ -11,13 +11,13 @@ these conventions are ours:
     comma   Before exactly three digits a comma is a thousands mark, 1,000 = 1000; inside brackets only if other commas are
             spaced: (100,200) is a pair, and so is (1,000, 2). A blank or an apostrophe can be one too: 1 000 = 1'000.
     number  2\frac12 and 2 1/2 are mixed numbers; 1e-3 is a power of ten; 0.(3) = 0.\overline{3} = 1/3, which is not 0.333;
-            52_8 is the number 42; 3:05 is a time and 3:5 a ratio.
+            52_8 is the number 42.
     marks   28% = 28, which is not 0.28; $5 = 5; 90° = 90, but inside a function the mark counts: \cos 90° is not \cos 90.
     unit    Words after a number are dropped if all of them are units, or things that are often counted; with any other
             word the answer is text: 7 tenths, 8 at most, 5 feet left. But 5 million = 5000000.
     label   x = 5 and Area = 5 are 5. In a list, labels that differ stay: x=1, y=2 is not x=2, y=1.
     list    A bare list is unordered and equals the set; a set of one is its element; a tuple is ordered. \pm is two answers.
-            Between inequalities "or" makes a union and "and" an intersection; between solutions both are commas.
+            Between inequalities "or" makes a union, and with "and" they stay text; between solutions both are commas.
     TeX     \frac12 and \sqrt23 take one digit each, as in TeX; after ^ and _ all digits count, so 2^10 = 1024.
     slash   1/2x has two readings, so it stays text.
     words   Case matters in variables, not in words. Three letters with a vowel are a word, and so are two capitals; ab is a
@@ -30,7 +30,8 @@ from collections import deque
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import lru_cache, reduce
-from math import factorial, floor, gcd, inf, isqrt, lcm, prod
+from itertools import zip_longest
+from math import factorial, floor, gcd, isqrt, lcm, prod
 from unicodedata import category, decimal, decomposition, normalize
 
 MAX_CHARS = 600  # longer answers are compared as text, spaces aside
@@ -54,7 +55,7 @@ DASHES = r"\-‐‑‒–—―−﹣－˗➖"  # what people type for a minus s
 SCALES = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 SCALES |= {f"{word}s": value for word, value in SCALES.items()}
 SCALE = rf"(?i:{'|'.join(sorted(SCALES, reverse=True))})(?![A-Za-z])"
-_MARKED = r"(?:(?:,|\{,\}|,?\\[,!;:\ ]|['’_])\s*\d{3})+|(?:[^\S\n]\d{3})+(?!\s?/)"  # behind 1 of 1,000, 1{,}000, 1 000
+_MARKED = r"(?:(?:[,，'’_]|(?:\{,\}|,?\\[,!;:\ ])\s*)\d{3})+|(?:[^\S\n]\d{3})+(?!\s?/)"  # after the 1 of 1,000 or 1 000
 _GROUPED = rf"(?:(?<![\^_,])(?<!\d\s)[1-9]\d{{0,2}}(?:{_MARKED})(?!\d|,\d)|\d+)"
 _REPEATED = r"(?:\\(?:overline|bar|dot)\s*(?:\{\d+\}|\d)(?:\d*\\dot\s*(?:\{\d\}|\d))?|\(\d+\)|\[\d+\])"
 DECIMAL = rf"""(?:(?:{_GROUPED}|(?<![\w.]))\.\d*{_REPEATED}
@@ -66,8 +67,8 @@ NUMERAL = rf"""(?:(?:\d+\s?)?\\[dtc]?frac\s*(?:\{{\s*[{DASHES}]?\d+\s*\}}|\d)\s*
 _BEHIND = "|".join(rf"(?<=\\{name})" for name in "times cdot div pm approx equiv ne neq le leq ge geq lt gt to quad".split())
 NUMBER = re.compile(
     rf"""
-    (?:(?: (?<![\w)\]}}\^{DASHES}])[{DASHES}]                                       # a sign, unless it subtracts
-      | (?:(?<=[=(<>≈:$])|(?<=[=(<>≈:$]\s)|(?<=\bis\s))[{DASHES}]\s ) (?:\\?[$£€¥₹])?)?
+    (?:(?: (?:(?<![^\W_])(?<![)\]}}\^{DASHES}])|{_BEHIND})[{DASHES}]                     # a sign, unless it subtracts
+      | (?:(?<=[=(<>≈:$])|(?<=[=(<>≈:$]\s)|(?<=\bis\s))[-−–]\s ) (?:\\?[$£€¥₹])?)?
     (?: (?<![A-Za-z\d^])(?<![A-Za-z\d]_)(?<![\^_][{{{DASHES}])(?<!\^\{{[{DASHES}])  # x2 and x_2 are names, ^2 is a power
       | {_BEHIND} | (?<=USD|EUR|GBP|INR|JPY|CNY|CAD|AUD|CHF) | (?<=Rs|US) )
     {NUMERAL} (?:{_POWER} | (?::\d+)+)?
@@ -113,15 +114,16 @@ def last_box(text):
 
 def last_number(text):
     r"""The last number, as it is written; None where it is only a part of what is written, as in 3\sqrt2."""
+    text = re.sub("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]", "", text)  # invisible
     last = next(iter(deque(NUMBER.finditer(text), maxlen=1)), None)
     if last is None or _BEYOND.match(text, last.end()) or re.search(r"(?:√|sqrt)\s*[{(]?\Z", text[: last.start()][-9:]):
         return None
     return last[0]
 
 
-_OPTION = r"""(?<!\w)\(\s*([A-Ja-h])\s*\) | \b(?i:option|choice)\s+([A-Ja-h])\b | ^\s*([A-Ja-h])\s*(?:[.):]|$)
+_OPTION = r"""(?<!\w)[(\[]\s*([A-Ja-h])\s*[)\]] | \b(?i:option|choice)\s+([A-Ja-h])\b | ^\s*([A-Ja-h])\s*(?:[.):]|$)
     | \b([A-J])\s+is\s+(?:the\s|my\s)?(?:correct|right|best|final|answer)"""
-_LETTER = r"(?<![\w'’-])([A-J])(?![\w'’-])(?!\s(?!(?:is|are|was|and|or)\b)[a-z])"  # B; but "A train leaves" has none
+_LETTER = r"(?<![\w-])([A-J])(?!['’]?\w|-)(?!\s(?!(?:is|are|was|and|or)\b)[a-z])"  # B; but "A train leaves" has none
 
 
 def last_choice(text):
@@ -208,7 +210,7 @@ def _quoted(tokens):
 
 
 class Number(str):
-    """A numeral such as 1,234 or 0.5 or 0.(3) or 1e-3. Its other thousands marks are gone."""
+    """A numeral without its thousands marks: 1234, 0.5, 0.(3), 1e-3."""
 
 
 class Word(str):
@@ -232,39 +234,38 @@ _TOKEN = re.compile(
     | \\\\ | \\[A-Za-z]+ | \\. | \*\* | [<>]=
     | (?P<times>(?<=[\d\s])x\s*(?=10\s*(?:\^|\*\*)))
     | (?P<letters>[^\W\d_]+)
-    | (?P<comma>,(?:\s|~|\\[ ,;:])+)
     | \S
     """,
     re.X | re.S,
 )
+_TIGHT = re.compile(r'"[^"]*"|(?<=[(\[])[^()\[\]\s"]*(?=[)\]])|(?<=\\\{)[^\s"]*?(?=\\\})')  # (100,200): no blank inside
 _NAMES = """gram meter metre liter litre watt mile yard acre pound ounce ton gallon quart pint cup degree radian unit point
     second minute hour day week month year dollar cent euro percent page apple orange egg cookie book pencil ball marble card
     coin stamp ticket toy flower tree student girl boy friend player dog cat chicken cow car slice piece bottle bag step way
     vote game""".split()
 _OTHERS = """in inch inches foot feet celsius fahrenheit cm mm km nm kg mg ml ft yd mi lb lbs oz hr hrs min sec sq cu mph kph
-    square cubic per person people men women child children boxes newton newtons joule joules volt volts hertz hz""".split()
+    square cubic per person people men women child children boxes usd eur gbp newton newtons joule joules volt volts hertz hz""".split()
 _UNITS = {f'"{prefix}{name}{s}"' for name in _NAMES for prefix in ("", "centi", "milli", "kilo") for s in ("", "s")}
 _UNITS |= {f'"{name}"' for name in [*_OTHERS, *"mgshlLJNWVACFKa"]}
 _FUNCTIONS = frozenset(f"\\{name}" for name in "sin cos tan cot sec csc arcsin arccos arctan log ln exp".split())
 _GREEK = """alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi
     varphi chi psi omega Gamma Delta Theta Lambda Pi Sigma Phi Psi Omega infty ell""".split()
 _ALIASES = {
-    **{"\\dfrac": "\\frac", "\\tfrac": "\\frac", "\\cfrac": "\\frac", "\\varnothing": "\\emptyset", "\\colon": ":"},
+    **{"\\dfrac": "\\frac", "\\tfrac": "\\frac", "\\cfrac": "\\frac", "\\varnothing": "\\emptyset", "\\colon": ":", ";": ","},
     **{"\\cdot": "*", "\\times": "*", "\\ast": "*", "\\div": "/", "**": "^", "\\%": "%", "\\degree": "°"},
     **{"\\le": "\\leq", "\\leqslant": "\\leq", "<=": "\\leq", "\\ge": "\\geq", "\\geqslant": "\\geq", ">=": "\\geq"},
     **{"\\lt": "<", "\\gt": ">", "\\lbrace": "\\{", "\\rbrace": "\\}", "\\vee": "\\lor", "\\wedge": "\\land"},
     **{"or": "\\lor", "and": "\\land", "sqrt": "\\sqrt", "pi": "\\pi", **{name[1:]: name for name in _FUNCTIONS}},
 }
-_SIGNS = dict(zip("×·⋅÷⁄∕≤≥∈∪∩∧∨≠º˚、。⁻₋θπ√±∅∞", r"""* * * / / / \leq \geq \in \cup \cap \land \lor \ne ° ° ; . ^{-} _{-}
+_SIGNS = dict(zip("×·⋅÷⁄∕≤≥∈∪∩∧∨≠∠º˚、。⁻₋θπ√±∅∞", r"""* * * / / / \leq \geq \in \cup \cap \land \lor \ne \angle ° ° , . ^{-} _{-}
     \theta \pi \sqrt \pm \emptyset \infty""".split(), strict=True))
 
 
 def _ascii(c):
     r"""A sign in ASCII, as far as that says the same: ２ is 2, ² is ^{2}, ½ is \frac{1}{2}; invisible characters go."""
-    kind, tag = category(c), decomposition(c).partition(" ")[0]
-    base = normalize("NFKC", c)
-    if c in _SIGNS or c in DASHES:
-        return _SIGNS.get(c, "-") + " " * (len(_SIGNS.get(c, "")) > 1 and c not in "⁻₋")
+    kind, tag, base = category(c), decomposition(c).partition(" ")[0], normalize("NFKC", c)
+    if sign := "-" if c in DASHES else _SIGNS.get(c) or _SIGNS.get(base):
+        return sign if len(sign) == 1 or "{" in sign else f"{sign} "
     if kind in ("Cf", "Sc", "Zs", "Nd"):
         return {"Cf": "", "Sc": "$", "Zs": " "}.get(kind) or str(decimal(c, ""))
     if tag == "<fraction>":
@@ -281,6 +282,7 @@ def tokenize(text, words=False):
     r"""The tokens of a text, without spaces, sizing and dollar signs. words: in \text, where letters are words."""
     if not text.isascii():
         text = re.sub(r'"[^"]+"|[^"\x00-\x7f]+', _plain, text)
+    text = _TIGHT.sub(lambda found: found[0] if found[0][:1] == '"' else found[0].replace(",", " ,"), text)
     tokens = []
     for match in _TOKEN.finditer(text):
         kind, token = match.lastgroup, match[0]
@@ -290,11 +292,11 @@ def tokenize(text, words=False):
             tokens.append(Letter(token) if len(token) == 3 and token[1].isalpha() else Word(token))
         elif kind == "number":
             token = re.sub(r"(?:\\[a-z]|\(|\[).*", lambda found: f"({re.sub('[^0-9]', '', found[0])})", token)
-            tokens.append(Number(re.sub(r"\{,\}|,?\\.|[^0-9.,()eE+-]|\.\Z", "", token)))
+            tokens.append(Number(re.sub(r"[^0-9.()eE+-]|\.\Z", "", token)))
         elif kind == "letters":
             tokens += _letters(token, words)
         elif kind != "skip":
-            token = {"degree": "°", "times": "*", "comma": ";", "matrix": f"\\{match['matrix']}{{matrix}}"}.get(kind, token)
+            token = {"degree": "°", "times": "*", "matrix": f"\\{match['matrix']}{{matrix}}"}.get(kind, token)
             token = _ALIASES.get(token, token)
             tokens.append(Letter(token) if token[1:] in _GREEK else token)
     return tokens
@@ -317,23 +319,22 @@ def _letters(run, words):
 # A value is a polynomial, or a str, the key of anything else: a word, a set, a tuple, an interval.
 
 _CLOSER = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "\\langle": "\\rangle", "\\begin{matrix}": "\\end{matrix}"}
-_SEPARATORS = (",", ";", "\\lor", "\\land")
+_SEPARATORS = (",", "\\lor", "\\land")
 _NAME = r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)) (?:_ (?:\{ \w+ \}|\w+) )?"  # a blank ends a token
 _LABEL = re.compile(  # x, f(x), f(2), (x,y), angle ABC, Area; or nothing, as in "= 5"
-    rf"({_NAME}|[fghFGHP] \( (?:{_NAME}|[0-9]+ )\) |\( {_NAME}(?:[,;] {_NAME})+\) "
+    rf"({_NAME}|[fghFGHP] \( (?:{_NAME}|[0-9]+ )\) |\( {_NAME}(?:, {_NAME})+\) "
     r'|(?:m )?(?:\\angle )?(?:[A-Z] |(?:"[^" ]*" )+)|)(?:=|\\in) '
 )
 _SCALE = rf'((?:"(?:{"|".join(SCALES)})" )*)'
 _UNIT = re.compile(rf'{_SCALE}((?:(?:[/*] )?(?:{"|".join(sorted(_UNITS))}) (?:\^ (?:\{{ (?:- )?\d+ \}} |(?:- )?\d+ ))?)*)')
 _SET_OF = re.compile(r"([A-Za-z]) (?:\\mid|\||:) ")
-_INTERVAL = re.compile(r"([(\[])(-\\infty|-?[0-9/]+),(\\infty|-?[0-9/]+)([)\]])")
 
 
 class _Reader:
     """Recursive descent: every method reads on from self.at, and each binds tighter than the ones above it."""
 
     def __init__(self, tokens):
-        self.tokens, self.marks, self.units, self.bounded = [*tokens, ""], set(), set(), set()
+        self.tokens, self.units, self.bounded = [*tokens, ""], set(), set()
         self.at = self.depth = self.functions = self.met = 0
         self.sign = self.label = ""
 
@@ -352,39 +353,32 @@ class _Reader:
         self.at += found[0].count(" ") if found else 0
         return found
 
-    def items(self, read, bracketed):
-        """(items, separators) up to what closes the list; `read` reads an item."""
-        start, outer, self.marks = self.at, self.marks, set()
-        found, joints, joint = [], set(), "first"
+    def chain(self, read, *joints):
+        """([value, ...], [joint, ...]): what `read` reads between these tokens, none of which need have a value beside it."""
+        values, met, joint = [], [], "first"
         while joint:
-            if self.peek() and self.peek() not in _SEPARATORS and self.peek() not in _CLOSER.values():
-                found.append(read())
-            joint = self.take(*_SEPARATORS)
-            joints.add(joint)
-        marks, self.marks = self.marks, outer
-        if not (marks and bracketed and ";" not in joints):
-            return found, joints
-        for k in sorted(marks, reverse=True):  # (100,200): these commas separate
-            self.tokens[k : k + 1] = [Number(part) if part != "," else part for part in re.split("(,)", self.tokens[k])]
-        self.at = start
-        return self.items(read, bracketed)
+            if self.peek() not in ("", *joints, *_CLOSER.values()):
+                values.append(read())
+            joint = self.take(*joints)
+            met.append(joint)
+        return values, met[:-1]
 
     def list(self, closer=""):
         """A list without order: the value of its only item, or a set, or a bare list in which an item repeats."""
-        found, joints = self.items(self.item, bracketed=closer == "\\}")
+        found, joints = self.chain(self.item, *_SEPARATORS)
         pairs = [pair for item in found for pair in item]
-        labels, logic = {label for label, _ in pairs if label}, joints & {"\\lor", "\\land"}
-        require(len(self.units) < 2 and not (len(labels) > 1 and "\\lor" in logic))  # 5 feet, 3 inches; x = 1 or y = 2
+        labels = {label for label, _ in pairs if label}
+        require(len(self.units) < 2 and not (len(labels) > 1 and "\\lor" in joints))  # 5 feet, 3 inches; x = 1 or y = 2
         keys = [f"{label}={show(value)}" if label and len(labels) > 1 else show(value) for label, value in pairs]
         if len(found) > 1 and self.bounded:
-            require(len(self.bounded) == 1 and len(logic) < 2)  # not x < 2 or y > 5
-            if logic:
-                return _union(keys) if "\\lor" in logic else _intersection(keys)
+            require(len(self.bounded) == 1 and "\\land" not in joints)  # not x < 2 or y > 5, nor x > 1 and x < 5
+            if "\\lor" in joints:
+                return _union(keys)
         distinct = sorted(set(keys))
         if len(distinct) < len(keys) and closer != "\\}":
             return "{" + ", ".join(sorted(keys)) + "}"
         require(pairs or closer != "}")
-        return pairs[0][1] if len(distinct) == 1 else "\\{" + ",".join(distinct) + "\\}" if pairs or closer else ""
+        return pairs[0][1] if len(distinct) == 1 else "\\{" + ", ".join(distinct) + "\\}" if pairs or closer else ""
 
     def item(self):
         """(label, value) of one item, or of the two that it stands for with a \\pm."""
@@ -412,10 +406,9 @@ class _Reader:
 
     def relation(self):
         """Sides joined by =, < and the like; an inequality of one variable is an interval."""
-        start, sides, signs = self.at, [self.union()], []
-        while sign := self.take("=", "<", ">", "\\leq", "\\geq"):
-            signs.append(sign)
-            sides.append(self.union())
+        start = self.at
+        sides, signs = self.chain(self.union, "=", "<", ">", "\\leq", "\\geq")
+        require(len(sides) == len(signs) + 1)
         if not signs:
             return sides[0]
         keys = [show(side) for side in sides]
@@ -434,22 +427,15 @@ class _Reader:
             signs.insert(k, "<")
         self.bounded.update(variables or keys)
         if len(keys) == 3 and variables == [keys[1]]:
-            return f"{'(' if signs[0] == '<' else '['}{keys[0]},{keys[2]}{')' if signs[1] == '<' else ']'}"
+            return f"{'(' if signs[0] == '<' else '['}{keys[0]}, {keys[2]}{')' if signs[1] == '<' else ']'}"
         return keys[0] + "".join(f"{sign} {key}" for sign, key in zip(signs, keys[1:], strict=True))
 
     def union(self):
-        """Quantities joined by \\cup, by \\cap, or by the colon of a ratio or of a time."""
-        value, joints = self.quantity(), set()
-        keys = [value]
-        while joint := self.take("\\cup", "\\cap", ":"):
-            joints.add(joint)
-            minutes, value = self.peek(), self.quantity()
-            keys.append(minutes if re.fullmatch("0[0-9]", minutes) and joint == ":" else show(value))  # 3:05
-        if not joints:
-            return value
-        require(len(joints) == 1)
-        keys[0] = show(keys[0])
-        return ": ".join(keys) if ":" in joints else _union(keys) if "\\cup" in joints else _intersection(keys)
+        """Quantities joined by \\cup, or by the colon of a ratio."""
+        values, joints = self.chain(self.quantity, "\\cup", ":")
+        require(len(values) == len(joints) + 1 and len(set(joints)) < 2)
+        keys = [show(value) for value in values]
+        return values[0] if not joints else ": ".join(keys) if ":" in joints else _union(keys)
 
     def quantity(self):
         """A sum; behind a number, words of scale are multiplied and units dropped."""
@@ -542,38 +528,33 @@ class _Reader:
             value = self.list(closer)
             require(not variable or self.bounded == {variable[1]})
         elif opener == "\\begin{matrix}":
-            rows, joint = [[]], "&"
-            while joint and self.peek() != closer:
-                rows += [[]] * (joint == "\\\\")
-                rows[-1] = [*rows[-1], show(self.relation())]
-                joint = self.take("&", "\\\\")
-            value = opener + "\\\\".join(map("&".join, rows)) + closer
+            cells, joints = self.chain(self.relation, "&", "\\\\")
+            require(len(cells) == len(joints) + (joints[-1:] != ["\\\\"] or len(cells) > len(joints)))
+            value = opener + "".join(show(cell) + joint for cell, joint in zip_longest(cells, joints, fillvalue=""))
+            value = value.removesuffix("\\\\") + closer
         else:
-            items, _ = self.items(self.relation, bracketed=True)
+            items, _ = self.chain(self.relation, *_SEPARATORS)
             if opener != "\\langle" and self.peek() in (")", "]"):
                 closer = self.peek()
             require(items)
-            listed = opener + " " * opener.startswith("\\") + ",".join(map(show, items)) + closer
+            listed = opener + " " * opener.startswith("\\") + ", ".join(map(show, items)) + closer
             value = items[0] if len(items) == 1 and closer == _CLOSER[opener] else listed
         require(self.take(closer))
         return value
 
     def number(self, numeral):
         """A numeral; with a subscript, in that base; with a fraction of numerals right behind it, a mixed number."""
-        if "," in numeral:
-            self.marks.add(self.at - 1)
-        digits = numeral.replace(",", "")
         if self.take("_"):
             base = as_number(self.script())
-            require(digits.isdecimal() and base in range(2, 11) and int(max(digits)) < base)
-            return constant(int(digits, int(base)))
-        value, start = constant(exact(digits)), self.at
-        if digits.isdecimal() and self.peek() == "\\frac":  # 2\frac{1}{2}
+            require(numeral.isdecimal() and base in range(2, 11) and int(max(numeral)) < base)
+            return constant(int(numeral, int(base)))
+        value, start = constant(exact(numeral)), self.at
+        if numeral.isdecimal() and self.peek() == "\\frac":  # 2\frac{1}{2}
             fraction = self.primary()
             require(self.peek() not in ("^", "!"))
             mixed = all(token.isdecimal() or token in "{}" for token in self.tokens[start + 1 : self.at])
             return add(value, fraction) if mixed else multiply(value, fraction)
-        if digits.isdecimal() and self.peek().isdecimal():  # 2 1/2
+        if numeral.isdecimal() and self.peek().isdecimal():  # 2 1/2
             top = self.script()
             require(self.take("/") and self.peek().isdecimal())
             value = add(value, multiply(top, power(self.script(), Fraction(-1))))
@@ -611,13 +592,10 @@ class _Reader:
 
 def exact(numeral):
     """The value of a decimal numeral such as 12, 0.5, .5, 0.(3) or 1e-3."""
-    pattern = r"([0-9]*)\.?([0-9]*)(?:\(([0-9]+)\))?(?:[eE]([+-]?[0-9]+))?"
-    whole, decimals, repeated, e = re.fullmatch(pattern, numeral.replace(",", "")).groups(default="")
-    require(len(e) < 6)
-    value = Fraction(int(whole + decimals or 0), 10 ** len(decimals))
-    if repeated:
-        value += Fraction(int(repeated), 10 ** len(decimals) * (10 ** len(repeated) - 1))
-    return value * number_power(Fraction(10), int(e or 0))
+    start, _, repeated = f"0{numeral.rstrip(')')}".partition("(")
+    require(len(start.lower().partition("e")[2]) < 6)
+    places = 10 ** len(start.partition(".")[2])
+    return Fraction(start) + (Fraction(int(repeated), places * (10 ** len(repeated) - 1)) if repeated else 0)
 
 
 def _equation(sides):
@@ -633,18 +611,6 @@ def _equation(sides):
 
 def _union(keys):
     return "\\cup ".join(sorted(set(keys)))
-
-
-def _intersection(keys):
-    """The key of what these intervals have in common, if their ends are rational."""
-    ends = [_INTERVAL.fullmatch(key) for key in keys]
-    require(all(ends))
-    value = {"\\infty": inf, "-\\infty": -inf}
-    low, is_open, left = max((value.get(end[2]) or Fraction(end[2]), end[1] == "(", end[2]) for end in ends)
-    high, is_closed, right = min((value.get(end[3]) or Fraction(end[3]), end[4] == "]", end[3]) for end in ends)
-    if low >= high:
-        return left if low == high and is_closed and not is_open else "\\{\\}"
-    return f"{'(' if is_open else '['}{left},{right}{']' if is_closed else ')'}"
 
 
 # ---------------------------------------------------------------- Algebra: polynomials with one printed form each
@@ -757,8 +723,8 @@ def power(p, e):
     for base, k in (factor for monomial in p for factor in monomial if factor[1] < 0):
         below[base] = max(below.get(base, 0), -k)
     if below:
-        denominator = _product(below.items(), Fraction(1))
-        return multiply(power(multiply(p, denominator), e), power(denominator, -e))
+        above = collect(term for monomial, c in p.items() for term in _product([*monomial, *below.items()], c).items())
+        return multiply(power(above, e), power(_product(below.items(), Fraction(1)), -e))
     content, rest = primitive(p, signed=whole or as_number(p) is not None)
     outside = constant(1 / content) if whole else _root(content, e)
     return outside if as_number(rest) == 1 else multiply(outside, atom(frozenset(rest.items()), e))
