@@ -55,8 +55,9 @@ DASHES = r"\-‐‑‒–—―−﹣－˗➖"  # what people type for a minus s
 SCALES = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 SCALES |= {f"{word}s": value for word, value in SCALES.items()}
 SCALE = rf"(?i:{'|'.join(sorted(SCALES, reverse=True))})(?![A-Za-z])"
-_MARKED = r"(?:(?:[,，'’_]|(?:\{,\}|,?\\[,!;:\ ])\s*)\d{3})+|(?:[^\S\n]\d{3})+(?!\s?/)"  # after the 1 of 1,000 or 1 000
-_GROUPED = rf"(?:(?<![\^_,])(?<!\d\s)[1-9]\d{{0,2}}(?:{_MARKED})(?!\d|,\d)|\d+)"
+_LEAD = r"(?<![\^_,])(?!0)\d{1,3}"
+_GROUPED = rf"""(?:{_LEAD}(?:(?:[,，'’_]|(?:\{{,\}}|,?\\[,!;:\ ])\s*)\d{{3}})+(?!\d|,\d)
+    | (?<![\d/]\s)(?<!/){_LEAD}(?:[^\S\n]\d{{3}})+(?!\d|,\d|\s?/) | \d+)"""  # 1,000, 1{{,}}000, 1'000; 1 000; 1000
 _REPEATED = r"(?:\\(?:overline|bar|dot)\s*(?:\{\d+\}|\d)(?:\d*\\dot\s*(?:\{\d\}|\d))?|\(\d+\)|\[\d+\])"
 DECIMAL = rf"""(?:(?:{_GROUPED}|(?<![\w.]))\.\d*{_REPEATED}
     | (?:{_GROUPED}(?:\.\d+)?|(?<![\w.])\.\d+)(?:[eE][+-]?\d+)?)"""  # 0.(3); 12, 1,234.5, .5, 1e-3
@@ -69,7 +70,7 @@ NUMBER = re.compile(
     rf"""
     (?:(?: (?:(?<![^\W_])(?<![)\]}}\^{DASHES}])|{_BEHIND})[{DASHES}]                     # a sign, unless it subtracts
       | (?:(?<=[=(<>≈:$])|(?<=[=(<>≈:$]\s)|(?<=\bis\s))[-−–]\s ) (?:\\?[$£€¥₹])?)?
-    (?: (?<![A-Za-z\d^])(?<![A-Za-z\d]_)(?<![\^_][{{{DASHES}])(?<!\^\{{[{DASHES}])  # x2 and x_2 are names, ^2 is a power
+    (?: (?<![A-Za-z\d^])(?<![A-Za-z\d]_)(?<![\^_]\{{)(?<!\^[{DASHES}])(?<!\^\{{[{DASHES}])  # x2 and x_2 are names, ^2 is a power
       | {_BEHIND} | (?<=USD|EUR|GBP|INR|JPY|CNY|CAD|AUD|CHF) | (?<=Rs|US) )
     {NUMERAL} (?:{_POWER} | (?::\d+)+)?
     """,
@@ -121,7 +122,7 @@ def last_number(text):
     return last[0]
 
 
-_OPTION = r"""(?<!\w)[(\[]\s*([A-Ja-h])\s*[)\]] | \b(?i:option|choice)\s+([A-Ja-h])\b | ^\s*([A-Ja-h])\s*(?:[.):]|$)
+_OPTION = r"""(?<!\w)[(\[]\s*([A-Ja-h])\s*[)\]] | \b(?i:option|choice)\s+([A-Ja-h])\b | ^[^\S\n]*([A-Ja-h])\s*(?:[.):]|$)
     | \b([A-J])\s+is\s+(?:the\s|my\s)?(?:correct|right|best|final|answer)"""
 _LETTER = r"(?<![\w-])([A-J])(?!['’]?\w|-)(?!\s(?!(?:is|are|was|and|or)\b)[a-z])"  # B; but "A train leaves" has none
 
@@ -244,7 +245,7 @@ _NAMES = """gram meter metre liter litre watt mile yard acre pound ounce ton gal
     coin stamp ticket toy flower tree student girl boy friend player dog cat chicken cow car slice piece bottle bag step way
     vote game""".split()
 _OTHERS = """in inch inches foot feet celsius fahrenheit cm mm km nm kg mg ml ft yd mi lb lbs oz hr hrs min sec sq cu mph kph
-    square cubic per person people men women child children boxes usd eur gbp newton newtons joule joules volt volts hertz hz""".split()
+    square cubic per person people men women child children boxes usd eur gbp newton newtons joule joules volt volts hz""".split()
 _UNITS = {f'"{prefix}{name}{s}"' for name in _NAMES for prefix in ("", "centi", "milli", "kilo") for s in ("", "s")}
 _UNITS |= {f'"{name}"' for name in [*_OTHERS, *"mgshlLJNWVACFKa"]}
 _FUNCTIONS = frozenset(f"\\{name}" for name in "sin cos tan cot sec csc arcsin arccos arctan log ln exp".split())
@@ -387,6 +388,8 @@ class _Reader:
             self.at, self.met, self.label = start, 0, ""
             value = self.labelled()
             found[show(value)] = self.label, value
+            if not self.met:
+                break
         require(self.met < 2)
         self.sign, self.met = outer
         return found.values()
@@ -434,8 +437,9 @@ class _Reader:
         """Quantities joined by \\cup, or by the colon of a ratio."""
         values, joints = self.chain(self.quantity, "\\cup", ":")
         require(len(values) == len(joints) + 1 and len(set(joints)) < 2)
-        keys = [show(value) for value in values]
-        return values[0] if not joints else ": ".join(keys) if ":" in joints else _union(keys)
+        if not joints:
+            return values[0]
+        return ": ".join(map(show, values)) if ":" in joints else _union(map(show, values))
 
     def quantity(self):
         """A sum; behind a number, words of scale are multiplied and units dropped."""
