@@ -30,7 +30,6 @@ from collections import deque
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import lru_cache, reduce
-from itertools import zip_longest
 from math import factorial, floor, gcd, isqrt, lcm, prod
 from unicodedata import category, decimal, decomposition, normalize
 
@@ -76,7 +75,8 @@ NUMBER = re.compile(
     """,
     re.X,
 )
-_BEYOND = re.compile(r"\s*(?:\^(?!\s*\{?\s*\\circ)|\\sqrt|\\pi(?![A-Za-z])|[√π])")  # 3\sqrt2 is not the number 3
+_BEYOND = re.compile(r"\s*(?:\^(?!\s*\{?\s*\\circ)|\\sqrt|\\pi(?![A-Za-z])|[√π])")  # behind a number that is only a part, 3\sqrt2
+_WITHIN = re.compile(r"(?:√|sqrt)\s*[{(]?\Z")  # and before one
 
 # ---------------------------------------------------------------- Completions: from the text to the raw answer
 
@@ -117,7 +117,7 @@ def last_number(text):
     r"""The last number, as it is written; None where it is only a part of what is written, as in 3\sqrt2."""
     text = re.sub("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]", "", text)  # invisible
     last = next(iter(deque(NUMBER.finditer(text), maxlen=1)), None)
-    if last is None or _BEYOND.match(text, last.end()) or re.search(r"(?:√|sqrt)\s*[{(]?\Z", text[: last.start()][-9:]):
+    if last is None or _BEYOND.match(text, last.end()) or _WITHIN.search(text, max(0, last.start() - 9), last.start()):
         return None
     return last[0]
 
@@ -243,9 +243,9 @@ _TIGHT = re.compile(r'"[^"]*"|(?<=[(\[])[^()\[\]\s"]*(?=[)\]])|(?<=\\\{)[^\s"]*?
 _NAMES = """gram meter metre liter litre watt mile yard acre pound ounce ton gallon quart pint cup degree radian unit point
     second minute hour day week month year dollar cent euro percent page apple orange egg cookie book pencil ball marble card
     coin stamp ticket toy flower tree student girl boy friend player dog cat chicken cow car slice piece bottle bag step way
-    vote game""".split()
+    vote game newton joule volt ohm amp pascal mole calorie byte tonne teaspoon tablespoon rupee peso""".split()
 _OTHERS = """in inch inches foot feet celsius fahrenheit cm mm km nm kg mg ml ft yd mi lb lbs oz hr hrs min sec sq cu mph kph
-    square cubic per person people men women child children boxes usd eur gbp newton newtons joule joules volt volts hz""".split()
+    square cubic per person people men women child children boxes usd eur gbp yen yuan hz pence""".split()
 _UNITS = {f'"{prefix}{name}{s}"' for name in _NAMES for prefix in ("", "centi", "milli", "kilo") for s in ("", "s")}
 _UNITS |= {f'"{name}"' for name in [*_OTHERS, *"mgshlLJNWVACFKa"]}
 _FUNCTIONS = frozenset(f"\\{name}" for name in "sin cos tan cot sec csc arcsin arccos arctan log ln exp".split())
@@ -355,7 +355,7 @@ class _Reader:
         return found
 
     def chain(self, read, *joints):
-        """([value, ...], [joint, ...]): what `read` reads between these tokens, none of which need have a value beside it."""
+        """(values, joints): what `read` reads between these tokens, and which of them stand there. A value may be missing."""
         values, met, joint = [], [], "first"
         while joint:
             if self.peek() not in ("", *joints, *_CLOSER.values()):
@@ -507,7 +507,8 @@ class _Reader:
             value = self.number(token)
         elif isinstance(token, Letter):
             name = token.strip('"')
-            value = atom(f"{name}_{{{show(self.script())}}}" if self.take("_") else name)
+            name += f"_{{{show(self.script())}}}" if self.take("_") else ""
+            value = atom(name) if name != "i" else atom(-1, Fraction(1, 2))
         elif isinstance(token, Word) or token == "\\emptyset":
             value = str(token) if token[0] == '"' else "\\{\\}"
         elif token in _CLOSER:
@@ -533,9 +534,9 @@ class _Reader:
             require(not variable or self.bounded == {variable[1]})
         elif opener == "\\begin{matrix}":
             cells, joints = self.chain(self.relation, "&", "\\\\")
-            require(len(cells) == len(joints) + (joints[-1:] != ["\\\\"] or len(cells) > len(joints)))
-            value = opener + "".join(show(cell) + joint for cell, joint in zip_longest(cells, joints, fillvalue=""))
-            value = value.removesuffix("\\\\") + closer
+            joints = joints[: -1 if joints[-1:] == ["\\\\"] and len(joints) == len(cells) else None]  # one may end the last row
+            require(len(cells) == len(joints) + 1)
+            value = opener + "".join(show(cell) + joint for cell, joint in zip(cells, [*joints, closer], strict=True))
         else:
             items, _ = self.chain(self.relation, *_SEPARATORS)
             if opener != "\\langle" and self.peek() in (")", "]"):
@@ -597,7 +598,7 @@ class _Reader:
 def exact(numeral):
     """The value of a decimal numeral such as 12, 0.5, .5, 0.(3) or 1e-3."""
     start, _, repeated = f"0{numeral.rstrip(')')}".partition("(")
-    require(len(start.lower().partition("e")[2]) < 6)
+    require(abs(int(start.lower().partition("e")[2][:9] or 0)) < MAX_BITS // 4)
     places = 10 ** len(start.partition(".")[2])
     return Fraction(start) + (Fraction(int(repeated), places * (10 ** len(repeated) - 1)) if repeated else 0)
 
@@ -619,11 +620,10 @@ def _union(keys):
 
 # ---------------------------------------------------------------- Algebra: polynomials with one printed form each
 # A polynomial is a dict {monomial: Fraction}, a monomial a frozenset of (atom, exponent); exponents are Fractions and may
-# be negative. Three facts make the form unique where it matters: a root of a number is split into roots of primes,
-# sqrt(12) = 2 * 3^(1/2); the imaginary unit obeys i^2 = -1; products of sums are multiplied out. Atoms are
-#     int        a prime (or a number that we cannot factor) under a root, its exponent between 0 and 1
-#     "i"        the imaginary unit, exponent 1
-#     other str  the printed name of a variable, of a function applied to something, or of a power such as 2^n
+# be negative. Two facts make the form unique where it matters: a root of a number is split into roots of primes, so that
+# sqrt(12) = 2 * 3^(1/2), and products of sums are multiplied out. Atoms are
+#     int        a prime (or a number that we cannot factor) under a root, its exponent between 0 and 1; i is (-1)^(1/2)
+#     str        the printed name of a variable, of a function applied to something, or of a power such as 2^n
 #     frozenset  the items of a polynomial under a negative or fractional power, such as (x+1)^(-1)
 # What would be too large is Unreadable: completions are untrusted (9^{9^{9^9}}). Incomplete on purpose: fractions of sums
 # are not cancelled, nested roots and identities of functions are not used. So some equal expressions print differently.
@@ -689,9 +689,6 @@ def _product(factors, c):
         if isinstance(base, int):
             c *= number_power(Fraction(base), floor(e))
             e -= floor(e)
-        elif base == "i":
-            c *= -1 if e % 4 >= 2 else 1
-            e %= 2
         elif isinstance(base, frozenset) and e.denominator == 1 and (e > 0 or len(base) == 1 or _has_conjugate(dict(base))):
             sums.append(power(dict(base), e))
             e = 0
@@ -701,8 +698,8 @@ def _product(factors, c):
 
 
 def _has_conjugate(p):
-    """Whether p is made of numbers, square roots and i alone, so that 1/p can be written without a denominator."""
-    return all(base == "i" or (isinstance(base, int) and 2 * e == 1) for monomial in p for base, e in monomial)
+    """Whether p is made of numbers and their square roots alone, so that 1/p can be written without a denominator."""
+    return all(isinstance(base, int) and 2 * e == 1 for monomial in p for base, e in monomial)
 
 
 def power(p, e):
@@ -751,10 +748,9 @@ def primitive(p, signed=True):
 def _root(c, e):
     """The number c to the power e, not a whole one, as a product of roots of primes."""
     require(c > 0 or e.denominator == 2 or e.denominator % 2)
+    sign = [(-1, e if e.denominator == 2 else Fraction(e.numerator))] * (c < 0)
     factors = [(p, e) for p in _factors(abs(c.numerator))] + [(p, -e) for p in _factors(c.denominator)]
-    if c < 0 and e.denominator == 2:
-        return _product([*factors, ("i", Fraction(e.numerator))], Fraction(1))
-    return _product(factors, Fraction(-1 if c < 0 and e.numerator % 2 else 1))
+    return _product(sign + factors, Fraction(1))
 
 
 @lru_cache(maxsize=1024)
@@ -789,5 +785,6 @@ def _order(monomial):
     factors = []
     for base, k in monomial:
         name = f"({show(dict(base))})" if isinstance(base, frozenset) else str(base)
-        factors.append(name if k == 1 else f"{name}^{k}" if k > 0 and k.denominator == 1 else f"{name}^({k})")
+        name += "" if k == 1 else f"^{k}" if k > 0 and k.denominator == 1 else f"^({k})"
+        factors.append("i" if base == -1 else name)
     return -sum(k for _, k in monomial), "*".join(sorted(factors))
