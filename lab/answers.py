@@ -7,7 +7,6 @@ What is not understood is kept as text in quotes and equals only itself: in doub
 untrusted: length, nesting, numbers and work are bounded, and Python evaluates nothing. The papers leave all of this open;
 these conventions are ours:
 
-    box     The last complete, non-empty \boxed or \fbox after any </think>; None if a later box is cut off.
     comma   Before exactly three digits a comma is a thousands mark, 1,000 = 1000; inside brackets only if other commas are
             spaced: (100,200) is a pair, and so is (1,000, 2). A blank or an apostrophe can be one too: 1 000 = 1'000.
     number  2\frac12 and 2 1/2 are mixed numbers; 1e-3 is a power of ten; 0.(3) = 0.\overline{3} = 1/3, which is not 0.333;
@@ -20,20 +19,18 @@ these conventions are ours:
             Between inequalities "or" makes a union, and with "and" they stay text; between solutions both are commas.
     TeX     \frac12 and \sqrt23 take one digit each, as in TeX; after ^ and _ all digits count, so 2^10 = 1024.
     slash   1/2x has two readings, so it stays text.
-    words   Case matters in variables, not in words. Three letters with a vowel are a word, and so are two capitals; ab is a
-            product.
+    words   Case matters in variables, not in words. Three letters with a vowel and two capitals are words; ab is a product.
     root    A root of a quotient is the quotient of the roots, as for positive numbers.
 """
 
 import re
-from collections import deque
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import lru_cache, reduce
 from math import factorial, floor, gcd, isqrt, lcm, prod
-from unicodedata import category, decimal, decomposition, normalize
 
-MAX_CHARS = 600  # longer answers are compared as text, spaces aside
+from lab.extract import DECIMAL, MAX_CHARS, NUMBER, SCALES, STYLES, boxes, extract_answer, plain  # noqa: F401
+
 MAX_DEPTH = 12  # nested brackets
 MAX_WORK = 2000  # products of two terms, and tokens read, in one answer
 MAX_BITS = 3000  # of any numerator or denominator, about 900 digits
@@ -46,117 +43,6 @@ class Unreadable(ValueError):
 def require(condition):
     if not condition:
         raise Unreadable
-
-
-# ---------------------------------------------------------------- Numerals: one pattern for completions, tokens and drafts
-
-DASHES = r"\-‐‑‒–—―−﹣－˗➖"  # what people type for a minus sign
-SCALES = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-SCALES |= {f"{word}s": value for word, value in SCALES.items()}
-SCALE = rf"(?i:{'|'.join(sorted(SCALES, reverse=True))})(?![A-Za-z])"
-_LEAD = r"(?<![\^_,])(?!0)\d{1,3}"
-_GROUPED = rf"""(?:{_LEAD}(?:(?:[,，'’_]|(?:\{{,\}}|,?\\[,!;:\ ])\s*)\d{{3}})+(?!\d|,\d)
-    | (?<![\d/]\s)(?<!/){_LEAD}(?:[^\S\n]\d{{3}})+(?!\d|,\d|\s?/) | \d+)"""  # 1,000, 1{{,}}000, 1'000; 1 000; 1000
-_REPEATED = r"(?:\\(?:overline|bar|dot)\s*(?:\{\d+\}|\d)(?:\d*\\dot\s*(?:\{\d\}|\d))?|\(\d+\)|\[\d+\])"
-DECIMAL = rf"""(?:(?:{_GROUPED}|(?<![\w.]))\.\d*{_REPEATED}
-    | (?:{_GROUPED}(?:\.\d+)?|(?<![\w.])\.\d+)(?:[eE][+-]?\d+)?)"""  # 0.(3); 12, 1,234.5, .5, 1e-3
-_POWER = rf"(?:(?:\^\s?|\*\*)(?:\{{\s*[{DASHES}]?\d+\s*\}}|[{DASHES}]?\d+)|[⁺⁻]?[⁰¹²³⁴-⁹]+)"
-NUMERAL = rf"""(?:(?:\d+\s?)?\\[dtc]?frac\s*(?:\{{\s*[{DASHES}]?\d+\s*\}}|\d)\s*(?:\{{\s*\d+\s*\}}|\d)  # 2\frac12
-    | {DECIMAL}(?:\s?(?:[×·⋅*xX]|\\times|\\cdot)\s?10{_POWER}|\s?/\s?{DECIMAL}|[ ]\d+/\d+|_\{{?\d+\}}?|[¼-¾⅐-⅞])?
-    | [¼-¾⅐-⅞]) (?:\\?%)?(?:\s{SCALE})*"""
-_BEHIND = "|".join(rf"(?<=\\{name})" for name in "times cdot div pm approx equiv ne neq le leq ge geq lt gt to quad".split())
-NUMBER = re.compile(
-    rf"""
-    (?:(?: (?:(?<![^\W_])(?<![)\]}}\^{DASHES}])|{_BEHIND})[{DASHES}]                     # a sign, unless it subtracts
-      | (?:(?<=[=(<>≈:$])|(?<=[=(<>≈:$]\s)|(?<=\bis\s))[-−–]\s ) (?:\\?[$£€¥₹])?)?
-    (?: (?<![A-Za-z\d^])(?<![A-Za-z\d]_)(?<![\^_]\{{)(?<!\^[{DASHES}])(?<!\^\{{[{DASHES}])  # x2 and x_2 are names, ^2 is a power
-      | {_BEHIND} | (?<=USD|EUR|GBP|INR|JPY|CNY|CAD|AUD|CHF) | (?<=Rs|US) )
-    {NUMERAL} (?:{_POWER} | (?::\d+)+)?
-    """,
-    re.X,
-)
-_BEYOND = re.compile(r"\s*(?:\^(?!\s*\{?\s*\\circ)|\\sqrt|\\pi(?![A-Za-z])|[√π])")  # behind a number that is only a part, 3\sqrt2
-_WITHIN = re.compile(r"(?:√|sqrt)\s*[{(]?\Z")  # and before one
-
-# ---------------------------------------------------------------- Completions: from the text to the raw answer
-
-_BOX = re.compile(r"\\{1,2}(?:boxed|fbox|framebox)(?:\s*(?:\{|\Z)|\s*(?P<bare>[0-9A-Za-z])(?=[\s$.]))|\\.|[{}]", re.S)
-
-
-def boxes(text):
-    """(start, end, content) of every outermost box, in order; content is None where the end of the text cuts it off.
-
-    Braces are balanced, not searched for, and an escaped brace is a printed sign that opens nothing. One pass.
-    """
-    open_braces, found = [], []
-    for match in _BOX.finditer(text):
-        if match[0] == "}" and open_braces:
-            start, inside = open_braces.pop()
-            if start is not None:
-                while found and found[-1][0] > start:  # boxes inside this one
-                    found.pop()
-                found.append((start, match.end(), slice(inside, match.start())))
-        elif match["bare"]:  # \boxed 5
-            found.append((match.start(), match.end(), slice(*match.span("bare"))))
-        elif match[0] == "{" or "box" in match[0]:
-            open_braces.append((match.start() if "box" in match[0] else None, match.end()))
-    closed = [(start, end, text[inside].strip()) for start, end, inside in found]
-    last_end = closed[-1][1] if closed else 0
-    return closed + [(start, len(text), None) for start, _ in open_braces if start is not None and start >= last_end]
-
-
-def last_box(text):
-    """The content of the last box in which something is printed; None where there is none, or where the text ends in it."""
-    for *_, content in reversed(boxes(text)):
-        if content is None or len(content) > MAX_CHARS or not set(tokenize(content)) <= {"{", "}"}:
-            return content
-    return None
-
-
-def last_number(text):
-    r"""The last number, as it is written; None where it is only a part of what is written, as in 3\sqrt2."""
-    text = re.sub("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]", "", text)  # invisible
-    last = next(iter(deque(NUMBER.finditer(text), maxlen=1)), None)
-    if last is None or _BEYOND.match(text, last.end()) or _WITHIN.search(text, max(0, last.start() - 9), last.start()):
-        return None
-    return last[0]
-
-
-_OPTION = r"""(?<!\w)[(\[]\s*([A-Ja-h])\s*[)\]] | \b(?i:option|choice)\s+([A-Ja-h])\b | ^[^\S\n]*([A-Ja-h])\s*(?:[.):]|$)
-    | \b([A-J])\s+is\s+(?:the\s|my\s)?(?:correct|right|best|final|answer)"""
-_LETTER = r"(?<![\w-])([A-J])(?!['’]?\w|-)(?!\s(?!(?:is|are|was|and|or)\b)[a-z])"  # B; but "A train leaves" has none
-
-
-def last_choice(text):
-    """The letter of a multiple choice, as a capital: in the last box, or after "answer", or marked as (B), B) or option B.
-
-    None where two letters stand there, where the letter is a word of its sentence, or where it is denied.
-    """
-    boxed = boxes(text) != []
-    text = (last_box(text) or "") if boxed else text
-    text = re.sub(r"\\(?:text\w*|math\w+|mbox|[ ,;:])|[*_`${}~]", " ", text)
-    *stated, said = re.split(r"(?i)\banswer\b(?:\s+is\b)?[\s:]*", text)
-    if stated and not boxed:  # its sentence, up to the reason that it gives
-        said = re.split(r"[.\n](?!\S)|\b(?:because|since|as|which)\b", said)[0]
-    for passage, pattern in ((said, f"{_OPTION}|{_LETTER}" if stated or boxed else _OPTION), (text, _OPTION)):
-        letters = {"".join(groups).upper() for groups in re.findall(pattern, passage, re.X | re.M)}
-        if letters:
-            denied = re.search(r"\b(?i:not|neither|nor)\b|n['’]t\b", passage)
-            return letters.pop() if len(letters) == 1 and not denied else None
-    return None
-
-
-STYLES = {"boxed": last_box, "number": last_number, "choice": last_choice}  # how an answer is read: a new style is one row
-
-
-def extract_answer(text, style="boxed"):
-    """The raw answer that a completion ends with, read by STYLES[style] from what follows the reasoning; None without one."""
-    if style not in STYLES:
-        raise ValueError(f"an answer style must be one of {', '.join(STYLES)}, not {style!r}")
-    if not isinstance(text, str):
-        return None
-    final = re.split(r"</think(?:ing)?>", text)[-1]
-    return None if re.search(r"<think(?:ing)?>", final) else STYLES[style](final)
 
 
 # ---------------------------------------------------------------- Keys: when two answers are equal
@@ -246,8 +132,8 @@ _NAMES = """gram meter metre liter litre watt mile yard acre pound ounce ton gal
     vote game newton joule volt ohm amp pascal mole calorie byte tonne teaspoon tablespoon rupee peso""".split()
 _OTHERS = """in inch inches foot feet celsius fahrenheit cm mm km nm kg mg ml ft yd mi lb lbs oz hr hrs min sec sq cu mph kph
     square cubic per person people men women child children boxes usd eur gbp yen yuan hz pence""".split()
-_UNITS = {f'"{prefix}{name}{s}"' for name in _NAMES for prefix in ("", "centi", "milli", "kilo") for s in ("", "s")}
-_UNITS |= {f'"{name}"' for name in [*_OTHERS, *"mgshlLJNWVACFKa"]}
+_COUNTED = [f"{prefix}{name}{s}" for name in _NAMES for prefix in ("", "centi", "milli", "kilo") for s in ("", "s")]
+_UNITS = {f'"{name}"' for name in [*_COUNTED, *_OTHERS, *"mgshlLJNWVACFKa"]}
 _FUNCTIONS = frozenset(f"\\{name}" for name in "sin cos tan cot sec csc arcsin arccos arctan log ln exp".split())
 _GREEK = """alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi
     varphi chi psi omega Gamma Delta Theta Lambda Pi Sigma Phi Psi Omega infty ell""".split()
@@ -258,32 +144,11 @@ _ALIASES = {
     **{"\\lt": "<", "\\gt": ">", "\\lbrace": "\\{", "\\rbrace": "\\}", "\\vee": "\\lor", "\\wedge": "\\land"},
     **{"or": "\\lor", "and": "\\land", "sqrt": "\\sqrt", "pi": "\\pi", **{name[1:]: name for name in _FUNCTIONS}},
 }
-_SIGNS = dict(zip("×·⋅÷⁄∕≤≥∈∪∩∧∨≠∠º˚、。⁻₋θπ√±∅∞", r"""* * * / / / \leq \geq \in \cup \cap \land \lor \ne \angle ° ° , . ^{-} _{-}
-    \theta \pi \sqrt \pm \emptyset \infty""".split(), strict=True))
-
-
-def _ascii(c):
-    r"""A sign in ASCII, as far as that says the same: ２ is 2, ² is ^{2}, ½ is \frac{1}{2}; invisible characters go."""
-    kind, tag, base = category(c), decomposition(c).partition(" ")[0], normalize("NFKC", c)
-    if sign := "-" if c in DASHES else _SIGNS.get(c) or _SIGNS.get(base):
-        return sign if len(sign) == 1 or "{" in sign else f"{sign} "
-    if kind in ("Cf", "Sc", "Zs", "Nd"):
-        return {"Cf": "", "Sc": "$", "Zs": " "}.get(kind) or str(decimal(c, ""))
-    if tag == "<fraction>":
-        return "\\frac{{{}}}{{{}}} ".format(*base.split("⁄"))
-    return {"<super>": f"^{{{base}}}", "<sub>": f"_{{{base}}}", "<circle>": c}.get(tag, base if tag[:1] == "<" else c)
-
-
-def _plain(match):
-    """What is not ASCII in ASCII; but what stands in quotes stays."""
-    return match[0] if match[0][0] == '"' else "".join(map(_ascii, match[0])).replace("}^{", "").replace("}_{", "")
 
 
 def tokenize(text, words=False):
     r"""The tokens of a text, without spaces, sizing and dollar signs. words: in \text, where letters are words."""
-    if not text.isascii():
-        text = re.sub(r'"[^"]+"|[^"\x00-\x7f]+', _plain, text)
-    text = _TIGHT.sub(lambda found: found[0] if found[0][:1] == '"' else found[0].replace(",", " ,"), text)
+    text = _TIGHT.sub(lambda found: found[0] if found[0][:1] == '"' else found[0].replace(",", " ,"), plain(text))
     tokens = []
     for match in _TOKEN.finditer(text):
         kind, token = match.lastgroup, match[0]
@@ -320,7 +185,6 @@ def _letters(run, words):
 # A value is a polynomial, or a str, the key of anything else: a word, a set, a tuple, an interval.
 
 _CLOSER = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "\\langle": "\\rangle", "\\begin{matrix}": "\\end{matrix}"}
-_SEPARATORS = (",", "\\lor", "\\land")
 _NAME = r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)) (?:_ (?:\{ \w+ \}|\w+) )?"  # a blank ends a token
 _LABEL = re.compile(  # x, f(x), f(2), (x,y), angle ABC, Area; or nothing, as in "= 5"
     rf"({_NAME}|[fghFGHP] \( (?:{_NAME}|[0-9]+ )\) |\( {_NAME}(?:, {_NAME})+\) "
@@ -328,7 +192,6 @@ _LABEL = re.compile(  # x, f(x), f(2), (x,y), angle ABC, Area; or nothing, as in
 )
 _SCALE = rf'((?:"(?:{"|".join(SCALES)})" )*)'
 _UNIT = re.compile(rf'{_SCALE}((?:(?:[/*] )?(?:{"|".join(sorted(_UNITS))}) (?:\^ (?:\{{ (?:- )?\d+ \}} |(?:- )?\d+ ))?)*)')
-_SET_OF = re.compile(r"([A-Za-z]) (?:\\mid|\||:) ")
 
 
 class _Reader:
@@ -366,7 +229,7 @@ class _Reader:
 
     def list(self, closer=""):
         """A list without order: the value of its only item, or a set, or a bare list in which an item repeats."""
-        found, joints = self.chain(self.item, *_SEPARATORS)
+        found, joints = self.chain(self.item, ",", "\\lor", "\\land")
         pairs = [pair for item in found for pair in item]
         labels = {label for label, _ in pairs if label}
         require(len(self.units) < 2 and not (len(labels) > 1 and "\\lor" in joints))  # 5 feet, 3 inches; x = 1 or y = 2
@@ -374,7 +237,7 @@ class _Reader:
         if len(found) > 1 and self.bounded:
             require(len(self.bounded) == 1 and "\\land" not in joints)  # not x < 2 or y > 5, nor x > 1 and x < 5
             if "\\lor" in joints:
-                return _union(keys)
+                return "\\cup ".join(sorted(set(keys)))
         distinct = sorted(set(keys))
         if len(distinct) < len(keys) and closer != "\\}":
             return "{" + ", ".join(sorted(keys)) + "}"
@@ -439,7 +302,7 @@ class _Reader:
         require(len(values) == len(joints) + 1 and len(set(joints)) < 2)
         if not joints:
             return values[0]
-        return ": ".join(map(show, values)) if ":" in joints else _union(map(show, values))
+        return ": ".join(map(show, values)) if ":" in joints else "\\cup ".join(sorted(set(map(show, values))))
 
     def quantity(self):
         """A sum; behind a number, words of scale are multiplied and units dropped."""
@@ -529,7 +392,7 @@ class _Reader:
         """A matrix, a set, a tuple, an interval, or what stands in grouping brackets."""
         closer = _CLOSER[opener]
         if opener in ("{", "\\{"):
-            variable = opener == "\\{" and self.match(_SET_OF)  # {x | x > 2}
+            variable = opener == "\\{" and self.match(re.compile(r"([A-Za-z]) (?:\\mid|\||:) "))  # {x | x > 2}
             value = self.list(closer)
             require(not variable or self.bounded == {variable[1]})
         elif opener == "\\begin{matrix}":
@@ -538,7 +401,7 @@ class _Reader:
             require(len(cells) == len(joints) + 1)
             value = opener + "".join(show(cell) + joint for cell, joint in zip(cells, [*joints, closer], strict=True))
         else:
-            items, _ = self.chain(self.relation, *_SEPARATORS)
+            items, _ = self.chain(self.relation, ",", "\\lor", "\\land")
             if opener != "\\langle" and self.peek() in (")", "]"):
                 closer = self.peek()
             require(items)
@@ -612,10 +475,6 @@ def _equation(sides):
     if len(unknowns) == 1 and re.fullmatch(_NAME, show({unknowns[0]: Fraction(1)}) + " "):
         return constant(-difference.get(ONE, 0) / difference[unknowns[0]])  # 2x + 1 = 7
     return show(primitive(difference)[1]) + "=0"
-
-
-def _union(keys):
-    return "\\cup ".join(sorted(set(keys)))
 
 
 # ---------------------------------------------------------------- Algebra: polynomials with one printed form each

@@ -15,7 +15,8 @@ languages, and all that can be worked out from the text that is left.
 
 import re
 
-from lab.answers import DASHES, DECIMAL, MAX_CHARS, NUMERAL, SCALE, SCALES, boxes, canonical
+from lab.answers import canonical
+from lab.extract import DASHES, DECIMAL, MAX_CHARS, NUMERAL, SCALE, SCALES, boxes
 
 MARK = "[answer withheld]"
 MAX_FORMULAS = 100  # compared by value, counted from the end of the draft

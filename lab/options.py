@@ -18,6 +18,7 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 from lab import runs
 from lab.data import UserError
+from lab.extract import STYLES
 from lab.methods import hooks_of
 from rewards import REWARDS
 
@@ -25,7 +26,7 @@ Whole, Count, Group, Saves = (Annotated[int, (f"at least {n}", lambda x, n=n: x 
 Seed = Annotated[int, ("at least 0 and below 2**32", lambda x: 0 <= x < 2**32)]
 Above = Annotated[float, ("a number above 0", lambda x: 0 < x < math.inf)]
 NotBelow0 = Annotated[float, ("a number of at least 0", lambda x: 0 <= x < math.inf)]
-Answer, Dtype = Literal["boxed", "number"], Literal["float32", "bfloat16"]
+Answer, Dtype = Literal[tuple(STYLES)], Literal["float32", "bfloat16"]
 Rule = tuple[Callable[..., bool], str]
 
 
@@ -34,7 +35,7 @@ class Sampling:
     """What every command that samples can be told."""
 
     data: str = "tiny"  # problems: tiny, sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file
-    answer: Answer | None = None  # read from the last \boxed{} or the last number (default: boxed; tiny, sums, gsm8k: number)
+    answer: Answer | None = None  # read from the last box, the last number or a letter (default: boxed; tiny, sums, products, gsm8k: number)
     system: str | None = None  # system text of every prompt
     stop: str | None = None  # text that ends a completion besides the end token; base models need one, such as $'\n'
     max_new_tokens: Count = 40  # longest completion; one that does not end in time has no answer

@@ -30,8 +30,9 @@ from tqdm import tqdm
 
 from grpo import Agent, Rollouts, sample_cohort
 from lab import models, runs, setup
-from lab.answers import NUMBER, canonical, same_answer
+from lab.answers import canonical, same_answer
 from lab.data import Problem, UserError, answer_style, load_problems
+from lab.extract import NUMBER
 from lab.models import chat, fits
 from lab.options import Above, Count, Sampling, check, parse
 from rewards import majority
