@@ -34,8 +34,10 @@ Rule = tuple[Callable[..., bool], str]
 class Sampling:
     """What every command that samples can be told."""
 
-    data: str = "tiny"  # problems: tiny, sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file
-    answer: Answer | None = None  # read from the last box, the last number or a letter (default: boxed; tiny, sums, products, gsm8k: number)
+    data: str = "tiny"  # problems: tiny, sums, products, gsm8k, math500, hub:NAME, or a .jsonl / .json file
+    # read from the last \boxed{}, the last number, or the letter of a choice (default: boxed; tiny, sums, products, gsm8k:
+    # number)
+    answer: Answer | None = None
     system: str | None = None  # system text of every prompt
     stop: str | None = None  # text that ends a completion besides the end token; base models need one, such as $'\n'
     max_new_tokens: Count = 40  # longest completion; one that does not end in time has no answer
