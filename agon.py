@@ -36,7 +36,7 @@ from lab.answers import extract_answer
 from lab.data import Problem, UserError, answer_style
 from lab.evaluate import AT_ONCE, Report, evaluate, grade
 from lab.models import encode, fits
-from lab.options import TRAINING, Above, Count, Group, Training, Whole, check, parse, resumed
+from lab.options import TRAINING, Above, Count, Group, Training, Whole, command, resumed
 from rewards import agreement
 
 # ---------------------------------------------------------------- what the challenger is paid; all tensors [P,N]
@@ -385,16 +385,15 @@ def solve(o: Options) -> int:
     return 0
 
 
+def act(o: Options) -> int:
+    """A pair at work, one run resumed, or all methods side by side."""
+    return solve(o) if o.solve else resume(o) if o.resume and o.method else compare(o)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-
-    def act() -> int:
-        o = parse(arguments, __doc__, Options)
-        check(o, RULES)
-        return solve(o) if o.solve else resume(o) if o.resume and o.method else compare(o)
-
     lower = "--prompts, --n or --max-new-tokens, or give --dtype bfloat16 --checkpointing"
-    return runs.command("agon.py", act, "what was saved before is whole", lower)
+    return command("agon.py", arguments, __doc__, Options, RULES, act, "what was saved before is whole", lower)
 
 
 if __name__ == "__main__":

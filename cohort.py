@@ -245,16 +245,16 @@ def check(o: Options) -> None:
     options.check(o, options.RULES, options.METHOD_RULES)
 
 
+def act(o: Options) -> int:
+    """One run, or a comparison."""
+    return compare(o) if o.compare else run(o)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-
-    def act() -> int:
-        o = parse(arguments, __doc__)
-        check(o)
-        return compare(o) if o.compare else run(o)
-
     lower = "--prompts, --k or --max-new-tokens, or give --lora-rank 16 --dtype bfloat16 --checkpointing"
-    return runs.command("cohort.py", act, "what was saved before is whole", lower)
+    return options.command("cohort.py", arguments, __doc__, Options, options.RULES, act, "what was saved before is whole", lower,
+                           options.METHOD_RULES)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from lab import runs, setup, style, tinyworld
 from lab.answers import same_answer
 from lab.data import Problem, answer_style, load_problems, need_answers, need_rephrased
 from lab.evaluate import Groups, Report, count_cells, evaluate, measures, omega
-from lab.options import Count, Sampling, agent_names, check, parse
+from lab.options import Count, Sampling, agent_names, command
 from lab.report import align
 from rewards import majority
 
@@ -239,13 +239,8 @@ def measure(o: Options) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-
-    def act() -> int:
-        o = parse(arguments, __doc__, Options)
-        check(o, RULES)
-        return measure(o)
-
-    return runs.command("lab.diversity", act, "nothing was written", "--k or --max-new-tokens, or give --dtype bfloat16")
+    lower = "--k or --max-new-tokens, or give --dtype bfloat16"
+    return command("lab.diversity", arguments, __doc__, Options, RULES, measure, "nothing was written", lower)
 
 
 if __name__ == "__main__":

@@ -181,6 +181,18 @@ def parse(arguments: Sequence[str] | None, description: str, kind):
     return kind(**PRESETS.get(typed.get("preset"), {}) | typed)
 
 
+def command(name: str, arguments: Sequence[str] | None, about: str, kind, rules: Sequence[Rule], act: Callable, left: str,
+            lower: str, of_each_method: Sequence[Rule] = ()) -> int:  # fmt: skip
+    """A command from its words to its exit code: parse, check, act. See `runs.command` for `left` and `lower`."""
+
+    def parsed() -> int:
+        o = parse(arguments, about, kind)
+        check(o, rules, of_each_method)
+        return act(o)
+
+    return runs.command(name, parsed, left, lower)
+
+
 def option_help(kind) -> dict[str, str]:
     """The comment behind each field, or in the lines above it."""
     found = {}
