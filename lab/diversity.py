@@ -19,6 +19,7 @@ Even one model's own two samples differ, so a pair's kappa is to be read beside 
 
 import itertools
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,8 +147,8 @@ def draw(reports: dict[str, Report], single: Sequence[Pair], voted: Sequence[Pai
         numbers.set_xlabel(f"kappa of an agent with itself:\n{own}", fontsize=10)
     p = single[0]
     same = "" if p.omega is None else f"; two wrong answers are the same in {p.omega:.0%} of cases"
-    figure.suptitle(f"{p.a} and {p.b}: where one is wrong, the other is right in {p.found['rescue']:.0%} of cases{same}\n{what}",
-                    fontsize=11)  # fmt: skip
+    title = f"{p.a} and {p.b}: where one is wrong, the other is right in {p.found['rescue']:.0%} of cases{same}"
+    figure.suptitle("\n".join([title, *textwrap.wrap(what, 100)]), fontsize=11)
     return figure
 
 
