@@ -19,7 +19,7 @@ LATER = {  # what came later brings its own file and its own budget
     "measure.py": 135,  # python -m lab.evaluate: checkpoints, ensembles
     "suite.py": 70,  # python -m lab.suite: several benchmarks in one table
     "extract.py": 120,  # how an answer is read out of a completion: the last number, multiple choice
-    "charts.py": 300,  # figures of runs and comparisons for a lecture
+    "charts.py": 310,  # figures of runs and comparisons for a lecture
     "motion.py": 101,  # the window, and starts that fall through a portrait
 }
 TOP = {"README.md", "requirements.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}
