@@ -232,9 +232,9 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
             logits = forward(model, token[:, None], mask, cache)[:, -1]
 
     written = completion_mask(tokens, ends)
-    lengths = written.sum(-1)  # [P*K]
+    lengths, longest = written.sum(-1), int(written.sum(-1).max())  # [P*K]
     texts = [spoken(tokenizer, row, n, silent, stop) for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
-    means, longest = values.sum(-1) / lengths, int(lengths.max())
+    means = values[:, :, :longest].sum(-1) / lengths  # [3,P*K]
     found = tokens[:, :longest], written[:, :longest], values[0, :, :longest], means[1], means[2], finished
     groups = [x.unflatten(0, (len(prompts), k)) for x in found]  # [P*K,...] -> [P,K,...]
     return Rollouts(prompt_ids, prompt_mask, *groups, [texts[i : i + k] for i in range(0, rows, k)])
