@@ -132,10 +132,10 @@ def agreement_on_ring(written: Sequence[Rollouts]) -> float | None:
 
 
 def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
-    """Held-out accuracy of every agent: `probes` by topic, the probability p that the theory speaks of, and `eval` over all.
+    """Held-out accuracy of every agent: `eval` over all problems, in the original wording for everybody.
 
-    All agents are measured on the original wording; `own_wording` has those that read another one, measured on that. For two
-    agents `omega` is, by topic, the chance that two wrong answers are the same one.
+    What the theory speaks of is measured on what each agent reads in training: `probes`, the probability p by topic, and for two
+    agents `omega` by topic, the chance that two wrong answers are the same one. `own_wording` is `eval` on that.
     """
     if not any(p.answer for p in test):
         return {}
@@ -145,17 +145,18 @@ def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict
         return evaluate(reader, test, o.eval_k, o.max_new_tokens, o.temperature, draws)
 
     found = [measured(n, rephrase=False) for n in range(len(agents))]
+    own = [measured(n, rephrase=True) if agent.rephrase else found[n] for n, agent in enumerate(agents)]
     line = {
-        "probes": {agent.name: one.by_topic for agent, one in zip(agents, found, strict=True)},
+        "probes": {agent.name: one.by_topic for agent, one in zip(agents, own, strict=True)},
         "eval": {agent.name: one.record() for agent, one in zip(agents, found, strict=True)},
         "problems": found[0].problems,
-        "own_wording": {agent.name: measured(n, True).record() for n, agent in enumerate(agents) if agent.rephrase},
+        "own_wording": {agent.name: one.record() for agent, one in zip(agents, own, strict=True) if agent.rephrase},
     }
     if len(agents) == 2:
         graded = [problem for problem in test if problem.answer is not None]
         by_topic = {t: [i for i, p in enumerate(graded) if p.topic == t] for t in found[0].by_topic}
         line["omega"] = {
-            topic: omega(*([one.answers[i] for i in where] for one in found), [graded[i].answer for i in where])
+            topic: omega(*([one.answers[i] for i in where] for one in own), [graded[i].answer for i in where])
             for topic, where in by_topic.items()
         }
     return line
