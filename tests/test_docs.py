@@ -169,7 +169,8 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
         return [*given, "--steps", "2"]
     if "--preset" in given:  # which names a download
         given += ["--data", "problems.jsonl"]
-    return HOW[name](given) if callable(HOW[name]) else [*given, *HOW[name]]
+    one_seed = ["--seeds", "0"] if "--seeds" in given else []
+    return HOW[name](given) if callable(HOW[name]) else [*given, *HOW[name], *one_seed]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=shlex.join)
