@@ -6,9 +6,9 @@
 
 Co-RL needs a peer that is right where one is wrong. Every question falls into one of four cells: both agents right, only
 the first, only the second, neither. From these come kappa (high: they are right and wrong on the same questions), Q, rho,
-disagreement, double fault and rescue (where one is wrong, how often the other is right). Omega is another thing: the chance
-that two wrong answers to one question are the same. Agents can fail on the same questions (kappa high) and still never make
-the same mistake (omega 0). All are explained in evaluate.py.
+disagreement, double fault and rescue (where one is wrong, how often the other is right); the paper's c may be disagreement or
+rescue. Omega is another thing: the chance that two wrong answers to one question are the same. Agents can fail on the same
+questions (kappa high) and still never make the same mistake (omega 0). All are explained in evaluate.py.
 
 Two readings, of K samples of each question:
   single answers    sample j of one agent beside sample j of the other. The paper counts one answer of a model to a

@@ -37,6 +37,8 @@ HOW = {
     "dynamics.py": lambda given: given or ["--start", ".6", ".45"],  # all figures take 8 s, and have tests of their own
     "benchmarks/diversity.py": ["--kinds", "errors", "--steps", "1", "--out", "kinds", "--figure", "kinds.png"],
     "lab.diversity": ["--limit", "6", "--k", "2", "--max-new-tokens", "8"],
+    "lab.evaluate": ["--k", "2", "--max-new-tokens", "8"],
+    "lab.suite": lambda given: ["model", "--only", "problems.jsonl", "--k", "2", "--max-new-tokens", "8"],  # no downloads
     "lab.rephrase": ["--limit", "2", "--votes", "2", "--max-new-tokens", "4"],
     "lab.report": [],
     "lab.tinyworld": None,  # a full warm start; --help is run below
@@ -45,7 +47,7 @@ HOW = {
     "pip": None,
     "git": None,
 }
-FILES = {"gsm8k": "problems.jsonl", "FILE": "problems.jsonl", "rephrased.jsonl": "problems.jsonl"}  # of --data
+FILES = dict.fromkeys(["gsm8k", "math500@level=3-5", "FILE", "rephrased.jsonl"], "problems.jsonl")  # of --data
 SHELL = r"""emit() { printf '%s\0' "$@" END; }
 python() { emit python "$@"; }; pip() { emit pip "$@"; }; git() { emit git "$@"; }; cd() { :; }
 """
