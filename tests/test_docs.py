@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWa
 TRAINS = ["--steps", "1", "--prompts", "2", "--eval-problems", "6", "--eval-k", "1", "--eval-every", "0", "--max-new-tokens", "8"]
 HOW = {
     "cohort.py": [*TRAINS, "--k", "2"],
-    "agon.py": [*TRAINS, "--n", "2", "--drafts-shown", "1"],
+    "agon.py": [*TRAINS, "--n", "2"],
     "dynamics.py": lambda given: given or ["--start", ".6", ".45"],  # all figures take 8 s, and have tests of their own
     "benchmarks/diversity.py": ["--kinds", "errors", "--steps", "1", "--out", "kinds", "--figure", "kinds.png"],
     "lab.diversity": ["--limit", "6", "--k", "2", "--max-new-tokens", "8"],
