@@ -86,7 +86,7 @@ GROUPS = {  # of --help, in this order; what is named nowhere comes last
     "on what": "topics rephrase system answer stop thinking eval_problems eval_k eval_every",
     "how": "votes max_new_tokens temperature lrs epochs clip beta average scale format tiebreak max_grad_norm micro_batch"
            " checkpointing",
-    "where to, and what is shown": "seeds name save_every samples log",
+    "where to, and what is shown": "seeds name save_every samples log solve question",
 }  # fmt: skip
 TRAINING: list[Rule] = [
     (lambda o: o.log and not importlib.util.find_spec(o.log), "--log {log} needs a package that is missing: pip install {log}"),
