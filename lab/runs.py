@@ -389,8 +389,9 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
     config = asdict(o) | {"resume": None} | origin(folder if done else None) | work.config
     write_json(folder / "config.json", config)
     if o.steps:
-        sizes = dict.fromkeys(f"{sum(p.numel() for p in agent.model.parameters()) / 1e6:.2f} M" for agent in work.agents)
-        print(f"{folder}: {o.method}, {len(work.agents)} agents of {' and '.join(sizes)} weights on {work.agents[0].device}, "
+        learners = [agent for agent in work.agents if agent.optimizer]
+        sizes = dict.fromkeys(f"{sum(p.numel() for p in agent.model.parameters()) / 1e6:.2f} M" for agent in learners)
+        print(f"{folder}: {o.method}, {len(learners)} agents of {' and '.join(sizes)} weights on {learners[0].device}, "
               f"steps {done + 1} to {o.steps}", flush=True)  # fmt: skip
     first = {"step": 0} | (work.measure(0) if start is None else start) if done == 0 else {}
     if first:
