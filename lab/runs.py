@@ -273,11 +273,19 @@ def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
             raise UserError(f"{folder} does not fit the models of {run}/config.json, have they changed? {reason}") from None
     if (run / "metrics.jsonl").exists():
         os.truncate(run / "metrics.jsonl", manifest["metrics_bytes"])
-    if (run / "samples.jsonl").exists():
-        lines = (run / "samples.jsonl").read_bytes().splitlines(keepends=True)
-        whole = itertools.takewhile(lambda x: x.endswith(b"\n") and json.loads(x)["step"] <= manifest["step"], lines)
-        os.truncate(run / "samples.jsonl", sum(map(len, whole)))
+    cut_back(run / "samples.jsonl", manifest["step"])
     return manifest["step"]
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Leave out what a .jsonl file holds of later steps, and a line that a kill cut off."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        kept = itertools.takewhile(lambda line: line.endswith(b"\n") and json.loads(line)["step"] <= step, lines)
+        if lines:
+            os.truncate(path, sum(map(len, kept)))
+    except (ValueError, LookupError, TypeError):
+        raise UserError(f"{path} was changed by somebody else: put it back, or remove it") from None
 
 
 def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
@@ -454,7 +462,8 @@ typed: list[str] = []  # the command line; options.command sets it
 
 def origin(resumed: Path | None = None) -> dict:
     """Where a run comes from: every command line that it had, this code's commit (-dirty: changed since), threads, versions."""
-    before = read_json(resumed / "config.json").get("commands", []) if resumed else []
+    before = read_json(resumed / "config.json").get("commands") if resumed else None
+    before = before if isinstance(before, list) else []
     ask = ["git", "--git-dir=.git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         commit = subprocess.run(ask, cwd=Path(__file__).parent.parent, capture_output=True, text=True).stdout.strip() or None

@@ -105,6 +105,10 @@ def test_a_run_keeps_its_samples(tmp_path, capsys, quick):
     runs.shutil.rmtree(tmp_path / "a" / "checkpoint-000003")
     assert cohort.main(["--resume", str(tmp_path / "a")]) == 0
     assert (tmp_path / "a" / "samples.jsonl").read_text() == whole
+    (tmp_path / "a" / "samples.jsonl").write_text("[]\n" + whole)
+    capsys.readouterr()
+    assert cohort.main(["--resume", str(tmp_path / "a")]) == 2
+    assert "samples.jsonl was changed by somebody else: put it back, or remove it" in capsys.readouterr().err
 
 
 def test_a_run_says_where_it_comes_from(tmp_path, quick):
