@@ -7,6 +7,7 @@ trained on exactly what it was asked.
 import functools
 import inspect
 import math
+import re
 
 import torch
 from jinja2 import TemplateError
@@ -67,15 +68,6 @@ def load_model(source: str, device: torch.device, dtype: str):
     return model.to(device).eval(), tokenizer
 
 
-@functools.cache
-def tokens_with(tokenizer: PreTrainedTokenizerBase, text: str) -> frozenset[int]:
-    """Ids of all tokens that hold `text`; looked up once, a vocabulary is large."""
-    found = frozenset(i for i in range(len(tokenizer)) if text in tokenizer.decode([i]))
-    if not found:
-        raise UserError(f"no single token of this model holds the --stop text {text!r}: choose a shorter one")
-    return found
-
-
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Ids that end a completion: the tokenizer's, and those the model declares (chat models often have two)."""
     declared = getattr(model.config.get_text_config(), "eos_token_id", None)  # a model with eyes has a part for text
@@ -104,13 +96,42 @@ def check_room(model: PreTrainedModel, prompt: int, most: int) -> None:
                         "lower --max-new-tokens or leave the long problems out")  # fmt: skip
 
 
+def plain_text(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+    """What tokens say, as written: the library's clean-up of blanks would make "1 .5" the number 1.5."""
+    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def stopped(tokenizer: PreTrainedTokenizerBase, ids: Tensor, stop: str) -> Tensor:
+    """Which of the rows `ids` [n,t] say `stop` at their end, in one token or over several: bool [n].
+
+    As many tokens are read as the text has bytes: a token holds one at least, and one more keeps the first from being trimmed.
+    """
+    tails = [plain_text(tokenizer, row) for row in ids[:, -len(stop.encode()) - 1 :].tolist()]
+    return torch.tensor([stop in text for text in tails], device=ids.device)
+
+
+def opening(prompt: str) -> str:
+    """What belongs before a completion when it is read: some chat templates open the private reasoning themselves."""
+    found = re.search(r"<think(?:ing)?>\s*\Z", prompt)
+    return found[0] if found else ""
+
+
 def spoken(tokenizer: PreTrainedTokenizerBase, row: list[int], n: int, silent: frozenset[int], stop: str | None) -> str:
     """The text of the first `n` tokens of a row, without the end token, and up to `stop` where there is one."""
-    text = tokenizer.decode(row[: n - (row[n - 1] in silent)], skip_special_tokens=True)
+    text = plain_text(tokenizer, row[: n - (row[n - 1] in silent)])
     return text.split(stop, 1)[0] if stop else text
 
 
 # ---------------------------------------------------------------- caches
+
+
+def mask_to_read(mask: Tensor, ids: Tensor, cache: DynamicCache | None) -> Tensor:
+    """The part of `mask` [n,cached+S] that a model wants for `ids` [n,S]: attention looks back, a recurrent state has done so.
+
+    Mamba multiplies its new inputs by the mask, and a mask of another length is broadcast without a word.
+    """
+    looks_back = cache is None or any(isinstance(layer, DynamicLayer) for layer in cache.layers)
+    return mask if looks_back else mask[:, -ids.shape[1] :]
 
 
 @functools.cache

@@ -10,10 +10,10 @@ import torch
 
 import lora
 from grpo import Agent
-from lab import models, runs, tinyworld
+from lab import guards, models, runs, tinyworld
 from lab.data import Problem, UserError, answer_style, need_rephrased
 from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
-from lab.models import end_tokens, tokens_with
+from lab.models import end_tokens
 from lab.options import agent_names
 from rewards import REWARDS
 
@@ -43,8 +43,6 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
         agent = Agent(name, model, tokenizer, adapter, answer_style=o.answer or answer_style(o.data), system=o.system,
                       rephrase=name in rephrase, thinking=o.thinking, stop=o.stop)  # fmt: skip
         end_tokens(model, tokenizer)
-        if o.stop:
-            tokens_with(tokenizer, o.stop)
         if rates:
             fused = agent.device.type in ("cpu", "cuda")
             agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=rates[len(agents)], weight_decay=0.0, fused=fused)
@@ -52,6 +50,7 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
         agents.append(agent)
     for model in {id(a.model): a.model for a in agents if a.checkpointing}.values():
         lora.checkpointing(model)
+    guards.try_out(agents)
     return agents
 
 
