@@ -31,12 +31,12 @@ from torch import Tensor
 
 import lora
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample, update
-from lab import drafts, memory, models, report, rivals, runs, setup
+from lab import drafts, memory, models, peft, report, rivals, runs, setup
 from lab.answers import extract_answer
 from lab.data import Problem, UserError, answer_style
 from lab.evaluate import AT_ONCE, Report, evaluate, grade
 from lab.models import encode, fits
-from lab.options import TRAINING, Above, Count, Group, Training, Whole, check, parse
+from lab.options import TRAINING, Above, Count, Group, Training, Whole, command, resumed
 from rewards import agreement
 
 # ---------------------------------------------------------------- what the challenger is paid; all tensors [P,N]
@@ -160,7 +160,7 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
         written = sample(agent, prompts, k, o.max_new_tokens, o.temperature, draws)  # [P,N] or [P*N,1]
         # 2. It is paid for being right, the challenger also for being right where the draft was wrong.
         answers = by_problem(written, problems)  # [P][N]
-        c_b = correct(answers, problems)  # [P,N]
+        c_b = torch.tensor([agreement(group, p.answer) for group, p in zip(answers, problems, strict=True)])  # [P,N]
         readable = torch.tensor([[float(answer is not None) for answer in group] for group in answers])  # [P,N]
         rewards = turn.pays(c_b, c_a) + o.format * readable
         rewards = shorter_first(rewards, c_b, written.mask.sum(-1).view_as(c_b).float().cpu(), o.tiebreak * (c_a is not None))
@@ -185,11 +185,6 @@ def by_problem(rollouts: Rollouts, problems: Sequence[Problem]) -> list[list[str
     flat = sum(rollouts.answers, [])
     n = len(flat) // len(problems)
     return [flat[i : i + n] for i in range(0, len(flat), n)]
-
-
-def correct(answers: Sequence[list[str | None]], problems: Sequence[Problem]) -> Tensor:
-    """c: 1 where an answer is the reference answer, else 0, [P,N]."""
-    return torch.tensor([agreement(group, problem.answer) for group, problem in zip(answers, problems, strict=True)])
 
 
 # ---------------------------------------------------------------- inference
@@ -244,12 +239,16 @@ class Options(Training):
     methods: list[Literal[tuple(RECIPES)]] | None = None  # what to train beside the untrained pair (default: grpo agon): {table}
     compare: bool = False  # train them all: every row of the paper's Table 3
     model: str | None = None  # a Hugging Face causal LM, hub name or folder; without it, the tiny world's own
-    misleading: bool = False  # tiny world: drafts are wrong more often, and readers begin by copying more
+    # tiny world, what the adapters have learnt at the start: taught = half of the topics each, and to read drafts; misleading =
+    # the same with worse drafts and readers that copy more; noise = nothing, as in the paper: they differ by --b-std alone
+    start: Literal[tuple(rivals.STARTS)] = "taught"
+    solve: str | None = None  # a run of agon.py, whose pair answers --question or the test part of --data: one drafts, one reads
+    question: str | None = None  # a question of your own for --solve
     # system text of every prompt; always set, so that no template puts in its own (default: You are a helpful assistant, and
     # where answers are read from boxes, a request for one)
     system: str | None = None
     n: Group = 8  # drafts of each problem, and solutions that read them (N); vanilla GRPO takes 2N plain ones
-    rank: Count = 8  # of the adapters (16 in the paper)
+    rank: Count | None = None  # of the adapters (default: 8; of real models 16, as in the paper)
     alpha: Above = 16.0  # scale of the adapters: their product counts alpha / rank
     b_std: float = 0.02  # at the start adapter B has Gaussian noise of this size in its B matrix, adapter A zeros
     format: float = 0.1  # paid to drafter and challenger for an answer that can be read
@@ -262,6 +261,10 @@ class Options(Training):
     eval_every: Whole = 15
     eval_problems: Count = 360
     eval_k: Count = 4  # samples of each, before and after; one of each in between
+    thinking: bool = True  # private reasoning first, where the chat template knows the switch; a draft's reader never sees it
+
+    def __post_init__(self):
+        self.rank = self.rank or (16 if self.model else 8)
 
 
 RULES = [
@@ -273,9 +276,10 @@ RULES = [
     (lambda o: not 0 <= o.tiebreak < 1 or not 0 <= o.format < 1 or not 0 <= o.b_std < 1,
      "--tiebreak, --format and --b-std are at least 0 and below 1 (the first two never outweigh being right)"),
     (lambda o: o.method and not o.resume, "--method is set by the command itself: name what to train with --methods"),
-    (lambda o: o.model is None and (o.dtype != "float32" or o.system is not None or o.thinking or o.answer or o.stop),
-     "--dtype, --system, --thinking, --answer and --stop belong to real models: give --model and --data"),
-    (lambda o: o.model and o.misleading, "--misleading is for the tiny world: leave --model and --data out"),
+    (lambda o: o.model is None and (o.dtype != "float32" or o.system is not None or o.answer or o.stop),
+     "--dtype, --system, --answer and --stop belong to real models: give --model and --data"),
+    (lambda o: o.model and o.start != "taught", "--start is for the tiny world: leave --model and --data out"),
+    (lambda o: o.question and not o.solve, "--question is for a trained pair: name its run with --solve"),
     (lambda o: o.compare and o.methods, "--compare trains every method, --methods those you name: give one of them"),
     (lambda o: len(set(o.methods or ())) < len(o.methods or ()), "--methods names something twice"),
 ]  # fmt: skip
@@ -288,8 +292,7 @@ def make_agents(o: Options) -> list[Agent]:
     """Adapters A and B over one frozen base; methods of one adapter train A and never touch B."""
     device = models.pick_device(o.device)
     if o.model is None:
-        misleading = rivals.MISLEADING if o.misleading else {}
-        model, tokenizer = rivals.pair(rivals.Rivals(o.seed, o.rank, o.alpha, o.b_std, **misleading))
+        model, tokenizer = rivals.pair(rivals.Rivals(o.seed, o.rank, o.alpha, o.b_std, **rivals.STARTS[o.start]))
         model.to(device)
     else:
         model, tokenizer = models.load_model(o.model, device, o.dtype)
@@ -313,34 +316,22 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], last: bool)
     agents = make_agents(o)
     train_set, test = (that_fit(part, agents, o) for part in data)
     texts = o.n * (1 if o.method == "untrained" else RECIPES[o.method].turns[0].times)
-    need = memory.estimate(
-        agents,
-        memory.AtATime(
-            sampled=o.prompts * texts,
-            evaluated=min(AT_ONCE, o.eval_problems * o.eval_k),
-            prompt=memory.PROMPT + o.max_new_tokens,  # a reader's prompt holds a draft
-            learned=min(o.micro_batch, o.prompts) * texts,
-            new=o.max_new_tokens,
-            k="--n",
-            in_one_pass=False,
-        ),
-    )
+    some = test[:: max(1, len(test) // max(1, o.drafts_shown))][: o.drafts_shown]  # over all topics
     batch, exchanged = setup.batches(o, train_set), any(reader for _, reader in ways(agents, o.method).values())
     return runs.Work(
         agents=agents,
         take=lambda step: train_step(agents, batch(step), step, o),
         measure=lambda step: assess(agents, test, o.eval_k if step in (0, o.steps) else 1, o),
-        need=need,
-        finish=lambda: print(show(agents, test, o)) if last and exchanged and o.drafts_shown else None,
+        need=memory.estimate(agents, memory.of_agon(o, texts)),
+        finish=lambda: print(show(agents, some, o)[1]) if last and exchanged and some else None,
     )
 
 
-def show(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> str:
-    """A few exchanges of the trained adapters, as the reader saw them."""
+def show(agents: Sequence[Agent], problems: Sequence[Problem], o: Options) -> tuple[Report, str]:
+    """The pair at work on some problems: the report on its answers, and its exchanges as the reader saw them."""
     drafter, reader = next(way for way in ways(agents, o.method).values() if way[1])
-    spread = test[:: max(1, len(test) // o.drafts_shown)][: o.drafts_shown]  # over all topics
-    _, seen = cascade(drafter, reader, spread, 1, o, runs.generator(o.seed, runs.EVALUATION, len(test)))
-    return report.exchanges(seen, drafter.name, reader.name)
+    found, seen = cascade(drafter, reader, problems, 1, o, runs.generator(o.seed, runs.EVALUATION, len(problems)))
+    return found, report.exchanges(seen[: max(1, o.drafts_shown)], drafter.name, reader.name)
 
 
 def that_fit(problems: list[Problem], agents: Sequence[Agent], o: Options) -> list[Problem]:
@@ -366,10 +357,7 @@ def compare(o: Options) -> int:
         runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods[1:]})
         return folder
 
-    def load(one: Options) -> runs.Work:
-        return load_work(one, data, (one.method, one.seed) == last)
-
-    folder = runs.compare(o, methods, load, alone, whole, "agon.py")
+    folder = runs.compare(o, methods, lambda one: load_work(one, data, (one.method, one.seed) == last), alone, whole, "agon.py")
     if folder:
         report.finish(folder)
     return 0 if folder else 130
@@ -377,23 +365,35 @@ def compare(o: Options) -> int:
 
 def resume(o: Options) -> int:
     """Continue one method's run from its newest whole checkpoint."""
-    data = read_data(o)
-    folder = runs.single(o, lambda o: load_work(o, data, True), "", "agon.py")
-    if folder:
-        print(f"\nthe table of all methods: python -m lab.report {folder.parent}")
+    folder = runs.single(o, lambda o: load_work(o, read_data(o), True), "", "agon.py")
+    print(f"\nthe table of all methods: python -m lab.report {folder.parent}" if folder else "")
     return 0 if folder else 130
+
+
+def solve(o: Options) -> int:
+    """A trained pair at work: its exchanges, and how many of its answers are right where the right one is known."""
+    run = Path(o.solve)
+    own = replace(resumed(str(run), {}, Options), device=o.device, seed=o.seed)
+    agents, place = make_agents(own), runs.newest(run)
+    if place is None:
+        raise UserError(f"{run} holds no whole checkpoint of a pair")
+    for agent in agents:
+        peft.load(agent.model, agent.adapter, place / agent.name)
+    problems = [Problem(o.question)] if o.question else runs.read_data(o.data, o.eval_problems)[1]
+    found, text = show(agents, problems, own)
+    print(text if o.question else f"{text}\n{found.pass1:.3f} of {found.problems} are right, 95% interval {found.interval}")
+    return 0
+
+
+def act(o: Options) -> int:
+    """A pair at work, one run resumed, or all methods side by side."""
+    return solve(o) if o.solve else resume(o) if o.resume and o.method else compare(o)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-
-    def act() -> int:
-        o = parse(arguments, __doc__, Options)
-        check(o, RULES)
-        return resume(o) if o.resume and o.method else compare(o)
-
     lower = "--prompts, --n or --max-new-tokens, or give --dtype bfloat16 --checkpointing"
-    return runs.command("agon.py", act, "what was saved before is whole", lower)
+    return command("agon.py", arguments, __doc__, Options, RULES, act, "what was saved before is whole", lower)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ One step of Co-RL (Yang et al., "Co-RL", Section 3):
 Nothing else is shared: no weights, no gradients. Exchange the reward function (`rewards.REWARDS`) and the same loop is TTRL
 (own votes), training on ground truth, and the rest.
 
-Departures from the paper: a tie gives no label; agents may share one frozen base through LoRA adapters; the default cohort is two
-tiny transformers with complementary misconceptions (`tinyworld.py`), which no paper has, to be watched on a laptop.
+Departures from the paper: a tie gives no label; the KL term is off unless --beta is given; agents may share one frozen base
+through LoRA adapters; the default cohort is two tiny transformers with complementary misconceptions (`tinyworld.py`), which no
+paper has, to be watched on a laptop. The paper's hyper-parameters are not known here: all defaults are ours (docs/papers.md).
 
     python cohort.py                                       # the tiny cohort, one to two minutes
     python cohort.py --compare corl ttrl gt --seeds 0 1 2  # the same starts under three rewards
@@ -39,7 +40,8 @@ class Options(Training):
     """All there is to set in cohort.py. Defaults are those of the tiny cohort."""
 
     TABLE = {name: m.formula for name, m in REWARDS.items()}
-    preset: Literal["qwen"] | None = None  # defaults, which any option beside it overrides: two small Qwen models, one 24 GB GPU
+    # defaults, which any option beside it overrides: two small Qwen models, one 24 GB GPU (ours: the paper's are not known)
+    preset: Literal["qwen"] | None = None
     method: Literal[tuple(REWARDS)] = "corl"  # reward: {table}
     # train the same starting weights once with each of these methods, from the same pool of problems and with the same seeds;
     # each may write --prompts x --k texts in a step, so one that writes more for a question (both forms, a teacher's, judges',
@@ -53,13 +55,13 @@ class Options(Training):
     # complementary = it is strong where A is weak; different = both of these; rephrased = it is strong where A is weak, but only
     # if it reads the rephrased questions (--rephrase B)
     cohort: Literal[tuple(tinyworld.KINDS)] = "complementary"
-    rephrase: list[str] | None = None  # the agents (A B ...) that read the rephrased question, where a problem has one
+    rephrase: list[str] | None = None  # the agents (A B ...) that train on the rephrased question, where there is one
     k: Group = 8  # rollouts of each question that are trained on (K); a group of one has nothing to be compared with
     votes: Count | None = None  # rollouts of each question that vote for its label; the first K are trained on (default: K)
     lrs: list[Above] | None = None  # a learning rate for each agent: families differ tenfold in what they bear
     epochs: Count = 1  # passes over the rollouts of a step; clipping can act from the second on
     clip: Above = 0.2  # delta: the ratio is clipped to 1 - delta .. 1 + delta
-    beta: NotBelow0 = 0.0  # weight of the KL term against the starting policy
+    beta: NotBelow0 = 0.0  # weight of the KL term against the starting policy (the paper's is not known)
     average: Literal["sequence", "token", "constant"] = "sequence"  # a token's weight: 1/|y| (the paper), equal, 1/L (Dr. GRPO)
     scale: bool = True  # divide advantages by the group's std; --no-scale is Dr. GRPO
     lora_rank: Whole = 0  # train LoRA adapters of this rank over frozen bases instead of all weights; 0 = all weights
@@ -132,10 +134,10 @@ def agreement_on_ring(written: Sequence[Rollouts]) -> float | None:
 
 
 def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
-    """Held-out accuracy of every agent: `probes` by topic, the probability p that the theory speaks of, and `eval` over all.
+    """Held-out accuracy of every agent: `eval` over all problems, in the original wording for everybody.
 
-    All agents are measured on the original wording; `own_wording` has those that read another one, measured on that. For two
-    agents `omega` is, by topic, the chance that two wrong answers are the same one.
+    What the theory speaks of is measured on what each agent reads in training: `probes`, the probability p by topic, and for two
+    agents `omega` by topic, the chance that two wrong answers are the same one. `own_wording` is `eval` on that.
     """
     if not any(p.answer for p in test):
         return {}
@@ -145,17 +147,18 @@ def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict
         return evaluate(reader, test, o.eval_k, o.max_new_tokens, o.temperature, draws)
 
     found = [measured(n, rephrase=False) for n in range(len(agents))]
+    own = [measured(n, rephrase=True) if agent.rephrase else found[n] for n, agent in enumerate(agents)]
     line = {
-        "probes": {agent.name: one.by_topic for agent, one in zip(agents, found, strict=True)},
+        "probes": {agent.name: one.by_topic for agent, one in zip(agents, own, strict=True)},
         "eval": {agent.name: one.record() for agent, one in zip(agents, found, strict=True)},
         "problems": found[0].problems,
-        "own_wording": {agent.name: measured(n, True).record() for n, agent in enumerate(agents) if agent.rephrase},
+        "own_wording": {agent.name: one.record() for agent, one in zip(agents, own, strict=True) if agent.rephrase},
     }
     if len(agents) == 2:
         graded = [problem for problem in test if problem.answer is not None]
         by_topic = {t: [i for i, p in enumerate(graded) if p.topic == t] for t in found[0].by_topic}
         line["omega"] = {
-            topic: omega(*([one.answers[i] for i in where] for one in found), [graded[i].answer for i in where])
+            topic: omega(*([one.answers[i] for i in where] for one in own), [graded[i].answer for i in where])
             for topic, where in by_topic.items()
         }
     return line
@@ -245,16 +248,16 @@ def check(o: Options) -> None:
     options.check(o, options.RULES, options.METHOD_RULES)
 
 
+def act(o: Options) -> int:
+    """One run, or a comparison."""
+    return compare(o) if o.compare else run(o)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-
-    def act() -> int:
-        o = parse(arguments, __doc__)
-        check(o)
-        return compare(o) if o.compare else run(o)
-
     lower = "--prompts, --k or --max-new-tokens, or give --lora-rank 16 --dtype bfloat16 --checkpointing"
-    return runs.command("cohort.py", act, "what was saved before is whole", lower)
+    return options.command("cohort.py", arguments, __doc__, Options, options.RULES, act, "what was saved before is whole", lower,
+                           options.METHOD_RULES)  # fmt: skip
 
 
 if __name__ == "__main__":

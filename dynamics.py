@@ -13,8 +13,8 @@ drift  how far the actual label moves it on average; Co-RL's is gain times phi
 rate   q = p(1-p) gain; the factor p(1-p) turns a logit's change into that of p
 field  dp/dt, which is eta p(1-p) drift
 
-Where this file departs from the paper, a docstring says "ours": the q that GRPO itself gives (the paper writes q_K, with
-p(1-p) as its simple choice), self-vote's exact drift, unequal agents, omega, rings of three and more, pooled votes, noise.
+Where this file goes beyond the paper, a docstring says "ours": how q follows from GRPO (the paper writes q_K, and its summary
+gives p(1-p) as a simple choice), self-vote's exact drift, unequal agents, omega, rings of three and more, pooled votes, noise.
 
 Keep in mind with every picture: all of it is symmetric under p -> 1 - p. From uniformly random starts both Co-RL and
 self-vote end right half of the time. Peer votes gain only where agents start right more often than wrong.
@@ -120,15 +120,15 @@ def phi(p, K: int, omega: float = 1.0) -> np.ndarray:
 
 
 def spread(p, K: int) -> np.ndarray:
-    """h_K(p) = E[sqrt(m(1-m))], m = Bin(K, p)/K: the mean population std of a group's rewards (ours)."""
+    """h_K(p) = E[sqrt(m(1-m))], m = Bin(K, p)/K: the mean population std of a group's rewards."""
     return pmf(p, K) @ _counts(K).std
 
 
 def rate(p, K: int, scale="std") -> np.ndarray:
-    """q(p) in dp/dt = eta q(p) phi_K(peer).
+    """q(p) in dp/dt = eta q(p) phi_K(peer): the paper's q_K. That the first two follow from GRPO is derived here (ours).
 
-    "std": p(1-p) h_K(p), GRPO with advantages divided by the group's std (ours: the mean of the sampled update).
-    "none": p(1-p) E[m(1-m)] = (1-1/K) p^2 (1-p)^2, GRPO without that division, as in Dr. GRPO (ours).
+    "std": p(1-p) h_K(p), the mean of the sampled update if GRPO divides advantages by the group's std.
+    "none": p(1-p) E[m(1-m)] = (1-1/K) p^2 (1-p)^2, the same without that division, as in Dr. GRPO.
     "paper": p(1-p), the paper's simple choice. A function q(p, K) of arrays: your own. Does the boundary depend on it?
     With K = 1 a group has one reward, so its advantage and both derived rates are zero.
     One step moves the right answer's logit by eta q phi / (p(1-p)) on average. A policy with one logit for each answer

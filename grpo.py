@@ -240,8 +240,9 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
             logits = forward(model, token[:, None], mask, cache)[:, -1]
 
     written = (torch.arange(most, device=model.device) < lengths[:, None]).long()  # [P*K,L]
+    longest = int(lengths.max())
     texts = [spoken(tokenizer, row, n, silent, stop) for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
-    means, longest = values.sum(-1) / lengths, int(lengths.max())
+    means = values[:, :, :longest].sum(-1) / lengths  # [3,P*K]
     found = tokens[:, :longest], written[:, :longest], values[0, :, :longest], means[1], means[2], finished
     groups = [x.unflatten(0, (len(prompts), k)) for x in found]  # [P*K,...] -> [P,K,...]
     return Rollouts(prompt_ids, prompt_mask, *groups, [texts[i : i + k] for i in range(0, rows, k)])

@@ -7,7 +7,7 @@ DATA_FOLDER holds .json (lists of objects) or .jsonl files with an `answer` fiel
 #### counts.
 1. Respellings: gold answers rewritten by the rules below, none of which changes the value. Who recognises them?
 2. Every pair of distinct gold answers: who takes two of them for equal? The pairs are printed, for a person to judge.
-3. Seconds per comparison, from two texts to a verdict; ours without its cache.
+3. Seconds per comparison, from two texts to a verdict; ours without its cache. Microseconds per key of ours, too.
 """
 
 import argparse
@@ -232,6 +232,15 @@ def compare_respellings(golds, options):
     print(f"\nseconds a comparison: ours {my_seconds:.6f}, math-verify {their_seconds:.6f}, ratio {ratio:.0f}")
 
 
+def time_keys(golds):
+    """Print what a key costs, without the cache: for all golds, for those that are not whole numbers, and for whole numbers."""
+    others = [gold for gold in golds if not gold.removeprefix("-").isdecimal()]
+    print("\nmicroseconds a key:", end="")
+    for name, texts in (("gold answers", golds), ("not whole numbers", others), ("whole numbers", list(map(str, range(1000))))):
+        _, seconds = timed(our_verdict, [(text, None) for text in texts])
+        print(f" {name} {1e6 * seconds:.1f}", end=";" if name != "whole numbers" else "\n")
+
+
 def compare_pairs(golds, options):
     keys = {gold: ours.canonical(gold) for gold in golds}
     parsed = {gold: their_parse(gold) for gold in golds}
@@ -262,6 +271,7 @@ def main():
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # math-verify warns at every call without a time limit
     golds = gold_answers(options.data)
+    time_keys(golds)
     compare_respellings(golds, options)
     if not options.skip_pairs:
         compare_pairs(golds, options)

@@ -8,5 +8,5 @@ evaluate  pass@1, intervals, omega; measure and suite are its commands: saved ru
 diversity how different the agents of a cohort are        rephrase  the same question in other words
 report    tables of a run or a comparison                 charts    their figures               style  the look of every figure
 portraits the theory's figures, runs laid over them       motion    a window, and starts that fall
-tinyworld, rivals   the embedded worlds of both papers    drafts    what a reader sees of a draft            peft  adapters on disk
+tinyworld, rivals   the embedded worlds of both papers    drafts    what a reader sees of a draft        peft  adapters on disk
 """

@@ -331,6 +331,16 @@ def draw_dots(axis, groups: dict[str, list[Side]], outcomes: bool = False) -> di
 
 
 @style.look()
+def draw_paths(left: Run, right: Run, path: Path) -> Figure:
+    """paths.png: the same starts under two methods, the measured path of each topic over its method's portrait."""
+    figure = Figure(figsize=(15, 8.6), layout="constrained")
+    for part, run in zip(figure.subfigures(1, 2), (left, right), strict=True):
+        portraits.overlay(run, fig=part)
+    style.save(figure, path)
+    return figure
+
+
+@style.look()
 def draw_agon(groups: dict[str, list[Side]], path: Path) -> Figure:
     """agon.png: a row for each method, pass@1 with its interval and the differences seed by seed; three ways of learning."""
     sides = {side.name: side for group in groups.values() for side in group}

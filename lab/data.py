@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from huggingface_hub import hf_hub_url
 
-from lab.answers import NUMBER, extract_answer
+from lab.extract import NUMBER, extract_answer
 
 
 class UserError(Exception):

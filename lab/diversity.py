@@ -6,9 +6,9 @@
 
 Co-RL needs a peer that is right where one is wrong. Every question falls into one of four cells: both agents right, only
 the first, only the second, neither. From these come kappa (high: they are right and wrong on the same questions), Q, rho,
-disagreement, double fault and rescue (where one is wrong, how often the other is right). Omega is another thing: the chance
-that two wrong answers to one question are the same. Agents can fail on the same questions (kappa high) and still never make
-the same mistake (omega 0). All are explained in evaluate.py.
+disagreement, double fault and rescue (where one is wrong, how often the other is right); the paper's c may be disagreement or
+rescue. Omega is another thing: the chance that two wrong answers to one question are the same. Agents can fail on the same
+questions (kappa high) and still never make the same mistake (omega 0). All are explained in evaluate.py.
 
 Two readings, of K samples of each question:
   single answers    sample j of one agent beside sample j of the other. The paper counts one answer of a model to a
@@ -19,6 +19,7 @@ Even one model's own two samples differ, so a pair's kappa is to be read beside 
 
 import itertools
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +28,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from grpo import Agent
 from lab import runs, setup, style, tinyworld
 from lab.answers import same_answer
 from lab.data import Problem, answer_style, load_problems, need_answers, need_rephrased
 from lab.evaluate import Groups, Report, count_cells, evaluate, measures, omega
-from lab.options import Count, Sampling, agent_names, check, parse
+from lab.options import Count, Sampling, agent_names, command
 from lab.report import align
 from rewards import majority
 
@@ -47,10 +49,20 @@ class Pair(NamedTuple):
     found: dict[str, float]  # evaluate.measures
     error: float  # standard error of kappa, by leaving out one problem at a time (jackknife)
     omega: float | None  # evaluate.omega
+    kind: str = ""  # how far apart the two agents are: one of KINDS
 
 
-def pairs(answers: dict[str, Groups], truths: Sequence[str]) -> list[Pair]:
-    """Every two agents, the least kappa (the most complementary pair) first. Each agent's answers are [P][K]."""
+KINDS = ("other family", "same family", "same model")  # the blocks of the paper's Table 6 and Figure 2d, most different first
+
+
+def kind_of(a: Agent, b: Agent) -> str:
+    """How far apart two agents are: by the architecture of their models, and whether they are one and the same model."""
+    families = {agent.model.config.model_type for agent in (a, b)}
+    return KINDS[0] if len(families) > 1 else KINDS[2] if a.model is b.model else KINDS[1]
+
+
+def pairs(answers: dict[str, Groups], truths: Sequence[str], kinds: dict[tuple[str, str], str] | None = None) -> list[Pair]:
+    """Every two agents, by kind, and in each the least kappa (the most complementary pair) first. Answers are [P][K]."""
     right = {name: [[same_answer(x, truth) for x in group] for group, truth in zip(given, truths, strict=True)]
              for name, given in answers.items()}  # fmt: skip
     table = []
@@ -59,14 +71,16 @@ def pairs(answers: dict[str, Groups], truths: Sequence[str]) -> list[Pair]:
         whole = cells.sum(0)  # [4]
         left = np.array([measures(*row)["kappa"] for row in (whole - cells).tolist()])  # [P]
         error = float(np.sqrt((len(left) - 1) * left.var()))
-        table.append(Pair(a, b, whole / whole.sum(), measures(*whole.tolist()), error, omega(answers[a], answers[b], truths)))
-    return sorted(table, key=lambda pair: pair.found["kappa"])
+        found, kind = measures(*whole.tolist()), (kinds or {}).get((a, b), "")
+        table.append(Pair(a, b, whole / whole.sum(), found, error, omega(answers[a], answers[b], truths), kind))
+    return sorted(table, key=lambda pair: (KINDS.index(pair.kind) if pair.kind else 0, pair.found["kappa"]))
 
 
-def two_readings(reports: dict[str, Report], truths: Sequence[str]) -> tuple[list[Pair], list[Pair]]:
-    """All pairs by single answers and by majority answers, each sorted by kappa."""
+def two_readings(reports: dict[str, Report], truths: Sequence[str], kinds=None) -> tuple[list[Pair], list[Pair]]:
+    """All pairs by single answers and by majority answers, in the order of `pairs`."""
     single = {name: found.answers for name, found in reports.items()}
-    return pairs(single, truths), pairs({name: [[majority(g)] for g in given] for name, given in single.items()}, truths)
+    voted = {name: [[majority(group)] for group in given] for name, given in single.items()}
+    return pairs(single, truths, kinds), pairs(voted, truths, kinds)
 
 
 def kappa_with_itself(found: Report) -> float | None:
@@ -96,11 +110,12 @@ def agent_table(reports: dict[str, Report], sources: Sequence[str]) -> str:
 
 def pair_table(table: Sequence[Pair]) -> str:
     """The cells, as shares, and the measures of every pair, in the order given; kappa with its standard error."""
-    rows = [("pair", "both", "only 1st", "only 2nd", "neither", *(name.replace("_", " ") for name in table[0].found), "omega")]
+    words = (name.replace("_", " ") for name in table[0].found)
+    rows = [("pair", "of", "both", "only 1st", "only 2nd", "neither", *words, "omega")]
     for pair in table:
         kappa, *others = map(digits, pair.found.values())
         cells = (f"{share:.3f}" for share in pair.shares)
-        rows.append((f"{pair.a} {pair.b}", *cells, f"{kappa} ± {pair.error:.2f}", *others, digits(pair.omega)))
+        rows.append((f"{pair.a} {pair.b}", pair.kind or "-", *cells, f"{kappa} ± {pair.error:.2f}", *others, digits(pair.omega)))
     told = ["(an agent that is always right, or always wrong, tells nothing of the other: kappa, Q, rho are 0)"]
     one_sided = any(0 in (s[0] + s[1], s[2] + s[3], s[0] + s[2], s[1] + s[3]) for s in (pair.shares for pair in table))
     return "\n".join([align(rows), *told * one_sided])
@@ -117,11 +132,11 @@ def draw(reports: dict[str, Report], single: Sequence[Pair], voted: Sequence[Pai
     """overlap.png: the four cells of each pair and reading, a bar each; beside it its kappa, rescue and omega."""
     rows = [(q, reading) for p in single for reading, table in (("single", single), ("majority", voted))
             for q in table if (q.a, q.b) == (p.a, p.b)]  # fmt: skip
-    figure = Figure(figsize=(10, 2.6 + 0.42 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(10, 2.6 + 0.5 * len(rows)), layout="constrained")
     cells, numbers = figure.subplots(1, 2, sharey=True, width_ratios=(5, 4))
     for y, (pair, _) in enumerate(rows):
         draw_bar(cells, pair, y)
-    cells.set_yticks(range(len(rows)), [f"{p.a}, {p.b}: {reading}" for p, reading in rows])
+    cells.set_yticks(range(len(rows)), [f"{p.kind}\n" * bool(p.kind) + f"{p.a}, {p.b}: {reading}" for p, reading in rows])
     cells.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5), xlabel="share of the questions", title="Who is right")
     bars = [cells.bar(0, 0, color=colour, label=label) for label, colour in CELLS.items()]
     mark = cells.plot([], [], "|", color=style.BLACK, ms=12, mew=2, label='where "neither" would begin by chance')
@@ -132,8 +147,8 @@ def draw(reports: dict[str, Report], single: Sequence[Pair], voted: Sequence[Pai
         numbers.set_xlabel(f"kappa of an agent with itself:\n{own}", fontsize=10)
     p = single[0]
     same = "" if p.omega is None else f"; two wrong answers are the same in {p.omega:.0%} of cases"
-    figure.suptitle(f"{p.a} and {p.b}: where one is wrong, the other is right in {p.found['rescue']:.0%} of cases{same}\n{what}",
-                    fontsize=11)  # fmt: skip
+    title = f"{p.a} and {p.b}: where one is wrong, the other is right in {p.found['rescue']:.0%} of cases{same}"
+    figure.suptitle("\n".join([title, *textwrap.wrap(what, 100)]), fontsize=11)
     return figure
 
 
@@ -224,7 +239,8 @@ def measure(o: Options) -> int:
         for n, a in enumerate(agents)
     }
     sources = [m + (", rephrased" if name in o.rephrase else "") for m, name in zip(o.models, o.names, strict=True)]
-    single, voted = two_readings(reports, [p.answer for p in problems])
+    kinds = {(a.name, b.name): kind_of(a, b) for a, b in itertools.combinations(agents, 2)}
+    single, voted = two_readings(reports, [p.answer for p in problems], kinds)
     what = f"{len(problems)} problems of {Path(o.data).name}, {o.k} samples of each at temperature {o.temperature:g}"
     print(f"{what}\n\n{agent_table(reports, sources)}")
     print(f"\nsingle answers, {len(problems) * o.k} of each agent\n{pair_table(single)}")
@@ -239,13 +255,8 @@ def measure(o: Options) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-
-    def act() -> int:
-        o = parse(arguments, __doc__, Options)
-        check(o, RULES)
-        return measure(o)
-
-    return runs.command("lab.diversity", act, "nothing was written", "--k or --max-new-tokens, or give --dtype bfloat16")
+    lower = "--k or --max-new-tokens, or give --dtype bfloat16"
+    return command("lab.diversity", arguments, __doc__, Options, RULES, measure, "nothing was written", lower)
 
 
 if __name__ == "__main__":

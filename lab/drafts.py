@@ -1,7 +1,7 @@
 r"""Agon's drafts as text: from what the drafter wrote to what the challenger reads.
 
 The challenger sees the rival's worked solution with its "final answer withheld" (Agon, section 4.3); how that is done is
-left open there, and is ours. Withheld is the draft's own answer, right or wrong: every box, and every other mention.
+left open there, and is ours. What is withheld is the draft's own answer, right or wrong: every box, and every other mention.
 
     number  A mention is a numeral of the same value (answers.canonical), or number words: 42, 84/2, forty-two. 5-7, 2^7 and
             7/7 mention 7. Part of a longer number (17, 0.7, 1/7, 7,000) or of a name (x7, x_7) does not, nor does -7. Nor
@@ -9,14 +9,14 @@ left open there, and is ours. Withheld is the draft's own answer, right or wrong
     other   A mention has the same signs, spaces and TeX sizing aside; or it has the same value and fills a formula, a side
             of an equation or a clause: 1+x for x+1.
 
-Not caught: numbers in several parts ("two and a half", "one half", 1.2 \times 10^3, 1 000), one item of a list, ordinals,
-number words of other languages, and all that can be worked out from the text that is left.
+Not caught: numbers in several parts ("two and a half", "one half"), one item of a list, ordinals, number words of other
+languages, and all that can be worked out from the text that is left.
 """
 
 import re
-from fractions import Fraction
 
-from lab.answers import MAX_CHARS, boxes, canonical
+from lab.answers import canonical
+from lab.extract import DASHES, DECIMAL, MAX_CHARS, NUMERAL, SCALE, SCALES, boxes
 
 MARK = "[answer withheld]"
 MAX_FORMULAS = 100  # compared by value, counted from the end of the draft
@@ -27,30 +27,22 @@ _SMALL = """zero one two three four five six seven eight nine ten eleven twelve 
     seventeen eighteen nineteen""".split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _WORTH = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n, word in enumerate(_TENS, 2)} | {"a": 1}
-_SCALES = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 _TO_99 = rf"(?:(?:{'|'.join(_TENS)})(?:[-\s]+(?:{'|'.join(_SMALL[1:10])}))?|{'|'.join(_SMALL)})"
 _WORDS = rf"(?i:(?:{_TO_99}|a)[-\s]+hundred(?:\s+(?:and\s+)?{_TO_99})?|{_TO_99})(?![A-Za-z0-9])"
-_SCALE = rf"(?:\s(?i:{'|'.join(_SCALES)})\b)?"
-_DIGITS = r"""(?:(?:(?<!,)[1-9]\d{0,2}(?:(?:,|\{,\}|,?\\[,!])\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![.\d])\.\d+)"""
 _TOKEN = rf"""
     (?i:(?:no|any|every|each|this|that)\sone|one\s(?:of|by|can|may|must|has|should|could|would))\b  # pronouns
-  | (?P<sign>(?:[-−–]|\b(?i:minus|negative)\s)\s*\\?\$?)?
-    (?P<number>(?:(?:\d+\s?)?\\[dtc]?frac\s*(?:\{{\s*-?\d+\s*\}}|\d)\s*(?:\{{\s*\d+\s*\}}|\d)       # 2\frac12
-        | {_DIGITS}(?:[eE][+-]?\d+)?(?:\s?/\s?{_DIGITS}|[ ]\d+/\d+|_\{{?\d+\}}?|[½⅓⅔¼¾])? | [½⅓⅔¼¾]
-        | {_WORDS}) (?:\\?%)?{_SCALE})
+  | (?P<sign>(?:[{DASHES}]|(?<![A-Za-z])(?i:minus|negative)\s)\s*\\?\$?)? (?P<number>{NUMERAL}|{_WORDS}(?:\s{SCALE})*)
   | \\[A-Za-z]+(?:_(?:\w|\{{[^{{}}]*\}}))? | [A-Za-z][A-Za-z0-9_]*(?:(?<=_)\{{[^{{}}]*\}})?    # \log_2; words, x_{{7}}
 """
 
 
 def _value(number):
     """The value of a numeral or of number words, spelled as canonical spells it; canonical of anything else."""
-    if re.fullmatch(r"[0-9]{1,99}(?:[./][0-9]{1,99})?", number) and "/0" not in number:
-        return str(Fraction(number))  # the common case, sooner
-    if not re.fullmatch(_WORDS + _SCALE, number):
+    if not re.fullmatch(rf"{_WORDS}(?:\s{SCALE})*", number):
         return canonical(number)
     value = 0
     for word in re.findall("[a-z]+", number.lower()):
-        value = value * _SCALES[word] if word in _SCALES else value + _WORTH.get(word, 0)
+        value = value * SCALES[word] if word in SCALES else value + _WORTH.get(word, 0)
     return str(value)
 
 
@@ -65,15 +57,15 @@ def _hide_numbers(text, key, mark):
         value = _value(number)
         if value in (key, opposite):
             before = text[max(0, match.start() - len(mark) - 9) : match.start()]
-            subtracts = before.endswith(mark) or re.search(r"[\w)\]}-]\Z", before)  # 5-7
+            subtracts = before.endswith(mark) or re.search(r"(?:[^\W_]|[)\]}-])\Z", before)  # 5-7
             may_subtract = re.search(r"(?:[\d)\]}%!]|\b\w)\s+\Z", before) and not before.rstrip().endswith(mark)
             if sign and value == opposite and not subtracts:
                 return mark
-            if value == key and (not sign or subtracts or may_subtract or re.match(r"[-−–]\s", sign)):
+            if value == key and (not sign or subtracts or may_subtract or re.match(rf"[{DASHES}]\s", sign)):
                 return sign + mark
         divides = re.search(r"/|frac", number) and (value.isdecimal() or re.search(r"\.[0-9]*/|/[0-9]*\.", number))
         if divides or re.search(r"\s/|/\s|[0-9]\s[A-Za-z]", number):  # in 42/2 = 21, 42 / 5, 42 dozen 42 can be read
-            return sign + re.sub(_DIGITS, lambda part: mark if _value(part[0]) == key else part[0], number)
+            return sign + re.sub(DECIMAL, lambda part: mark if _value(part[0]) == key else part[0], number, flags=re.X)
         return match[0]
 
     return re.sub(f"{re.escape(mark)}|{_TOKEN}", hide, text, flags=re.X)
@@ -136,9 +128,10 @@ def withhold(text, answer, mark=MARK):
     if found and not canonical(answer):
         start, _, content = found[-1]
         answer = (text[start:].partition("{")[2] if content is None else content).strip()
-    for start, end, content in reversed(found):
-        text = text[:start] + mark + (text[end:] if content is not None else "")
-    text = re.sub(r"\\+(?:boxed|fbox)\s*\S*", lambda _: mark, text)  # \boxed7, or never closed
+    found = found[: 1 + next((k for k, box in enumerate(found) if box[2] is None), len(found))]  # one that is cut off is the last
+    starts, ends = [start for start, _, _ in found] + [len(text)], [0] + [end for _, end, _ in found]
+    text = mark.join(text[end:start] for end, start in zip(ends, starts, strict=True))
+    text = re.sub(r"(?<!\\)\\+(?:boxed|fbox|framebox)\s*\S*", lambda _: mark, text)  # \boxed7, or never closed
     key = _value(answer)
     is_number = re.fullmatch("-?[0-9]+(?:/[0-9]+)?", key)
     if key and len(answer) <= MAX_CHARS and not (is_number and _hide_numbers(answer, key, mark) != answer):

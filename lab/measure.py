@@ -24,7 +24,7 @@ from grpo import Agent
 from lab import models, options, peft, runs, setup
 from lab.data import Problem, UserError, answer_style, load_problems
 from lab.evaluate import Report, evaluate, mean_interval, pooled
-from lab.options import Above, Count, NotBelow0, Sampling, Seed, agent_names, check, parse
+from lab.options import Above, Count, NotBelow0, Sampling, Seed, agent_names, command
 from lab.report import align
 
 Loaded = tuple[list[tuple[int, Agent]], list[Problem], "Options"]  # agents by their place in the cohort, problems, settings
@@ -152,13 +152,8 @@ def report(o: Options) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-
-    def act() -> int:
-        o = parse(arguments, __doc__, Options)
-        check(o, RULES)
-        return report(o)
-
-    return runs.command("lab.evaluate", act, "nothing was written", "--k or --max-new-tokens, or give --dtype bfloat16")
+    lower = "--k or --max-new-tokens, or give --dtype bfloat16"
+    return command("lab.evaluate", arguments, __doc__, Options, RULES, report, "nothing was written", lower)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,13 @@ def at_a_time(o) -> AtATime:
     )
 
 
+def of_agon(o, texts: int) -> AtATime:
+    """The same for `agon.py`, whose drafter writes so many completions of each problem; a reader's prompt holds a draft."""
+    held = min(AT_ONCE, o.eval_problems * o.eval_k)
+    return AtATime(o.prompts * texts, held, PROMPT + o.max_new_tokens, min(o.micro_batch, o.prompts) * texts, o.max_new_tokens,
+                   k="--n", in_one_pass=False)  # fmt: skip
+
+
 class Memory(NamedTuple):
     """An estimate in bytes, activations apart."""
 

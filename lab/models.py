@@ -10,11 +10,12 @@ import math
 import re
 
 import torch
+import transformers  # its auto classes, which take long to import, are found when they are used
 from jinja2 import TemplateError
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
 from lab.data import UserError
@@ -39,11 +40,12 @@ def load_model(source: str, device: torch.device, dtype: str):
     try:
         # Without this word the library asks at the terminal whether to run code that comes with a model.
         safe = {"trust_remote_code": False}
-        config, tokenizer = AutoConfig.from_pretrained(source, **safe), AutoTokenizer.from_pretrained(source, **safe)
+        config = transformers.AutoConfig.from_pretrained(source, **safe)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **safe)
         for name, value in vars(config).items():
             if "drop" in name and isinstance(value, float):
                 setattr(config, name, 0.0)  # the policy that is scored is the policy that was sampled
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
             source, config=config, dtype=getattr(torch, dtype), output_loading_info=True, **safe
         )
     except (

@@ -18,6 +18,7 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 from lab import runs
 from lab.data import UserError
+from lab.extract import STYLES
 from lab.methods import hooks_of
 from rewards import REWARDS
 
@@ -25,7 +26,7 @@ Whole, Count, Group, Saves = (Annotated[int, (f"at least {n}", lambda x, n=n: x 
 Seed = Annotated[int, ("at least 0 and below 2**32", lambda x: 0 <= x < 2**32)]
 Above = Annotated[float, ("a number above 0", lambda x: 0 < x < math.inf)]
 NotBelow0 = Annotated[float, ("a number of at least 0", lambda x: 0 <= x < math.inf)]
-Answer, Dtype = Literal["boxed", "number"], Literal["float32", "bfloat16"]
+Answer, Dtype = Literal[tuple(STYLES)], Literal["float32", "bfloat16"]
 Rule = tuple[Callable[..., bool], str]
 
 
@@ -33,8 +34,10 @@ Rule = tuple[Callable[..., bool], str]
 class Sampling:
     """What every command that samples can be told."""
 
-    data: str = "tiny"  # problems: tiny, sums, gsm8k, math500, hub:NAME, or a .jsonl / .json file
-    answer: Answer | None = None  # read from the last \boxed{} or the last number (default: boxed; tiny, sums, gsm8k: number)
+    data: str = "tiny"  # problems: tiny, sums, products, gsm8k, math500, hub:NAME, or a .jsonl / .json file
+    # read from the last \boxed{}, the last number, or the letter of a choice (default: boxed; tiny, sums, products, gsm8k:
+    # number)
+    answer: Answer | None = None
     system: str | None = None  # system text of every prompt
     stop: str | None = None  # text that ends a completion besides the end token; base models need one, such as $'\n'
     max_new_tokens: Count = 40  # longest completion; one that does not end in time has no answer
@@ -176,6 +179,18 @@ def parse(arguments: Sequence[str] | None, description: str, kind):
     if typed.get("resume") is not None:
         return resumed(typed["resume"], typed, kind)
     return kind(**PRESETS.get(typed.get("preset"), {}) | typed)
+
+
+def command(name: str, arguments: Sequence[str] | None, about: str, kind, rules: Sequence[Rule], act: Callable, left: str,
+            lower: str, of_each_method: Sequence[Rule] = ()) -> int:  # fmt: skip
+    """A command from its words to its exit code: parse, check, act. See `runs.command` for `left` and `lower`."""
+
+    def parsed() -> int:
+        o = parse(arguments, about, kind)
+        check(o, rules, of_each_method)
+        return act(o)
+
+    return runs.command(name, parsed, left, lower)
 
 
 def option_help(kind) -> dict[str, str]:

@@ -30,10 +30,11 @@ from tqdm import tqdm
 
 from grpo import Agent, Rollouts, sample_cohort
 from lab import models, runs, setup
-from lab.answers import NUMBER, canonical, same_answer
+from lab.answers import canonical, same_answer
 from lab.data import Problem, UserError, answer_style, load_problems
+from lab.extract import NUMBER
 from lab.models import chat, fits
-from lab.options import Above, Count, Sampling, check, parse
+from lab.options import Above, Count, Sampling, command
 from rewards import majority
 
 INSTRUCTION = ("Rewrite this problem in other words. Keep every number and what is asked, so that its answer stays the same. "
@@ -202,17 +203,17 @@ def rephrase(o: Options, problems: Sequence[Problem]) -> None:
     print(summary(Path(o.out)))
 
 
+def act(o: Options) -> int:
+    """Check what DATA has, or write what is missing in FILE."""
+    problems = load_problems(o.data, limit=o.limit)
+    check_numbers(problems) if o.check else rephrase(o, problems)
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-
-    def act() -> int:
-        o = parse(arguments, __doc__, Options)
-        check(o, RULES)
-        problems = load_problems(o.data, limit=o.limit)
-        check_numbers(problems) if o.check else rephrase(o, problems)
-        return 0
-
-    return runs.command("lab.rephrase", act, "the same command goes on from here", "--batch, --votes or --max-new-tokens")
+    lower = "--batch, --votes or --max-new-tokens"
+    return command("lab.rephrase", arguments, __doc__, Options, RULES, act, "the same command goes on from here", lower)
 
 
 if __name__ == "__main__":

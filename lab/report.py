@@ -26,6 +26,7 @@ from lab.charts import (
     Side,
     draw_agon,
     draw_comparison,
+    draw_paths,
     draw_training,
     finished,
     mean,
@@ -163,13 +164,15 @@ def accuracy_table(run: Run) -> str:
 
 
 def report_comparison(folder: Path, whole: dict) -> str:
-    """Draw compare.png; the tables of a comparison of cohort.py."""
+    """Draw compare.png, and paths.png for Co-RL beside TTRL; the tables of a comparison of cohort.py."""
     done = {method: found for method in whole["compare"] if (found := finished(folder, whole, method))}
     if not done:
         raise UserError(f"{folder} has no finished run with an evaluation, so there is nothing to compare")
     sides = {method: Side(NAMES.get(method, method), style.METHODS.get(method, style.GREY), members)
              for method, members in done.items()}  # fmt: skip
     draw_comparison(sides, folder / "compare.png")
+    if whole["data"] == "tiny" and {"ttrl", "corl"} <= set(done) and len(done["corl"][0].measured[0]["probes"]) == 2:
+        draw_paths(done["ttrl"][0], done["corl"][0], folder / "paths.png")
     return comparison_tables(list(sides.values()))
 
 

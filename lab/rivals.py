@@ -49,8 +49,13 @@ class Rivals:
     batch: int = 64
 
 
-# A world in which drafts mislead more often: wrong in seven of ten of the writer's own topics, and copied in eight of ten.
-MISLEADING = {"known": (0.3, 0.7, 0.0), "base_kinds": (0.25, 0.35, 0.4), "copy": 0.8, "repair": 0.1}
+# What the adapters have learnt: see above; nothing (the paper's start: they differ by noise); or a world in which drafts mislead
+# more often: wrong in seven of ten of the writer's own topics, and copied in eight of ten.
+STARTS = {
+    "taught": {},
+    "noise": {"adapter_steps": 0},
+    "misleading": {"known": (0.3, 0.7, 0.0), "base_kinds": (0.25, 0.35, 0.4), "copy": 0.8, "repair": 0.1},
+}
 
 
 def reading(question: str, draft: str) -> str:
@@ -132,7 +137,7 @@ def pair(settings: Rivals):
 
     def both(start: dict[str, Tensor]) -> dict[str, Tensor]:
         model = adapted(settings, start)
-        for i, name in enumerate("AB"):
+        for i, name in enumerate("AB" * bool(settings.adapter_steps)):
             kinds = [list(settings.known if knows(i, t) else settings.unknown) for t in range(len(TOPICS))]
             with lora.use(model, name):
                 fit(model, kinds, settings.adapter_steps, settings.adapter_lr, settings, i + 1, f"adapter {name}")

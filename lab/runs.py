@@ -29,7 +29,6 @@ import numpy as np
 import torch
 import transformers
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM
 from transformers.utils import logging as hf_logging
 
 import lora
@@ -240,7 +239,7 @@ def load_agent(agent: Agent, place: Path) -> None:
         peft.load(agent.model, agent.adapter, place)
     else:
         # Through the library, which may store weights under other names than the model has, then strictly.
-        saved = AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype)
+        saved = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype)
         agent.model.load_state_dict(saved.state_dict(), strict=True)
     if agent.optimizer is not None:
         state = torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)

@@ -34,7 +34,8 @@ def look() -> contextlib.AbstractContextManager:
 def titled(figure: Figure | None, size: tuple[float, float], title: str, subtitle: str) -> Figure:
     """The figure, or a new one of so many inches, with the finding as its title and below it, smaller, what was done."""
     figure = figure or Figure(figsize=size)
-    figure.set_layout_engine("constrained")
+    if isinstance(figure, Figure):  # a part of a figure has the layout of its whole
+        figure.set_layout_engine("constrained")
     head = figure.suptitle(title + "\n" * (subtitle.count("\n") + 1) + " ", weight="bold")  # the layout keeps this place free
     figure.add_artist(Annotation(subtitle, (0.5, 0), xycoords=head, ha="center", va="bottom", fontsize=10.5, color="#444444"))
     return figure

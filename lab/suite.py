@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from lab import measure, runs
 from lab.data import NAMES, UserError, answer_style, load_problems, place
 from lab.evaluate import Report
-from lab.options import check, parse
+from lab.options import command
 
 SEVEN = ("gsm8k", "math500", "aime24", "aime25", "amc23", "minerva", "olympiad")
 AGON = ("gsm8k", "math500", "deepmath-hard")  # and code contests, which are no mathematics
@@ -71,13 +71,8 @@ def suite(o: Options) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-
-    def act() -> int:
-        o = parse(arguments, __doc__, Options)
-        check(o, RULES)
-        return suite(o)
-
-    return runs.command("lab.suite", act, "nothing was written", "--k or --max-new-tokens, or give --dtype bfloat16")
+    lower = "--k or --max-new-tokens, or give --dtype bfloat16"
+    return command("lab.suite", arguments, __doc__, Options, RULES, suite, "nothing was written", lower)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ mistakes the others make (the first one, unless a cohort of another kind is aske
 becomes calibrated: it samples each method with a probability close to its profile. So the profiles place each topic where
 we like in the square of (p_A, p_B), the accuracies of two agents, and decide how often their errors coincide, and the
 theory of `dynamics.py` can be watched on real transformers. `python -m lab.tinyworld` shows the topics and how well calibrated
-the agents are. This world is ours, not the papers', which train models of 0.5 to 4 billion parameters.
+the agents are. This world is ours, not the papers', which train models of 0.6 to 12 billion parameters.
 """
 
 import argparse

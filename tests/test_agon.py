@@ -341,7 +341,7 @@ def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
         (["--methods", "agony"], "invalid choice"),
         (["--seeds", "1", "1"], "different"),
         (["--method", "agon"], "--methods"),
-        (["--misleading"], "tiny world"),
+        (["--start", "noise"], "tiny world"),
         (["--stop", ""], "needs a text"),
         (["--resume", ""], "not a run"),
         (["--max-new-tokens", "120"], "no problem fits"),
@@ -421,3 +421,11 @@ def test_the_tiny_command_from_a_warm_start(small_world, tmp_path, capsys, monke
     for folder, code in ((tmp_path / "agon-001", 0), (tmp_path / "cache", 2), (tmp_path / "nothing", 2)):
         monkeypatch.setattr("sys.argv", ["report.py", str(folder)])
         assert report.main() == code
+    capsys.readouterr()
+    run = str(tmp_path / "agon-001" / "agon-seed0")
+    assert agon.main(["--solve", run, "--question", "47+38="]) == 0  # the saved pair, on a question of the user's
+    told = capsys.readouterr().out
+    assert "47+38=" in told and "draft of A" in told and "right" not in told
+    assert agon.main(["--solve", run, "--eval-problems", "6", "--drafts-shown", "1"]) == 0
+    assert "of 6 are right" in capsys.readouterr().out
+    assert agon.main(["--solve", str(tmp_path / "nothing")]) == 2 and agon.main(["--question", "47+38="]) == 2

@@ -1,20 +1,22 @@
-"""Answers (answers.py, expressions.py, algebra.py): reading them out of text, and equality.
+"""Answers: reading them out of text, and equality.
 
 The tables hold, in our own inputs, the kinds of failure that people have met. Generated families check the rest.
 """
 
 import itertools
 import random
+import re
 import sys
 import threading
 import time
 import tracemalloc
 from fractions import Fraction
+from functools import partial
 from math import sqrt
 
 import pytest
 
-from lab.answers import MAX_CHARS, _canonical, _factors, boxes, canonical, extract_answer, same_answer
+from lab.answers import MAX_CHARS, STYLES, _canonical, _factors, boxes, canonical, extract_answer, same_answer
 
 # ---- From text to answer. ----
 
@@ -49,6 +51,10 @@ LONG = "+".join(f"{k}x^{{{k}}}" for k in range(1, 60))
         (r"$\boxed {5}$", "5"),
         (r"\boxed{17}." + " I hope this helps." * 500, "17"),  # no search window
         (rf"\boxed{{{LONG}}}", LONG),
+        (r"$\boxed 5$", "5"),
+        (r"\framebox{5}", "5"),
+        (r"\text{\boxed{7}}", "7"),
+        ("so \\boxed{\u200b}", None),  # nothing that prints
         ("", None),
         (None, None),
         (7, None),
@@ -91,10 +97,67 @@ def test_extract_number(text, answer):
     assert extract_answer(text, style="number") == answer
 
 
+# What is read by value. None: the last number is only a part of what is written.
+LAST_NUMBERS = r"""
+-5      So x = –5. | The result is －5 | It is ‑5 degrees | x = - 5 | y=−5 | (−5) | is –$5 | x ≥ −5 | __-5__ | \approx-5
+5       7 - 5 | 2–5 | pages 2-5 | the answer is — 5 | 5 - | see m2 and 5.
+12345   The total is 12 345. | 12\u202f345 people | $12\,345$ bricks | 12{,}345 | 12'345 | １２，３４５ | 12,345 | 12_345
+345     1,2,345 | 12, 345 | 7 12, 345
+12      答案是１２。 | 3+9=１２ | __12__ | _**12**_ in all | ___12___ | 12 in all.
+12      USD12 | EUR12 | pay Rs12 | Rs.12 | 1\u200b2 | 12€ | £12
+300000000   The speed is 3.0 \times 10^8 m/s | 3×10⁸ | 3 \cdot 10^{8} | 300 million | 3e8
+1024    2^{10} | 2^10 | 2**10 | so 2¹⁰
+25      25 cm^2 | 25 cm² | 25 m^{2} | 25^\circ | x_{3} is 25
+5/2     2\frac12 | 2 1/2 | 2½ | 5 / 2 | \frac{5}{2}
+1/3     0.\overline{3} | 0.(3) | 1/3
+3:45    at 3:45.
+None    3\sqrt{2} | \sqrt{2} | 5\pi | 2^n | √2 | three
+"""
+
+
+@pytest.mark.parametrize("line", LAST_NUMBERS.strip().split("\n"), ids=lambda line: line.split()[0])
+def test_last_number_by_value(line):
+    """The last number sees what equality sees: a tail of a number, or a lost sign, was once the answer of a completion."""
+    value, texts = line.split(maxsplit=1)
+    for text in texts.replace("\\u202f", "\u202f").replace("\\u200b", "\u200b").split(" | "):
+        found = extract_answer(text, "number")
+        assert found is None if value == "None" else same_answer(found, value), (text, found)
+
+
+# The letter, and completions that choose it; "-" for none.
+CHOICES = r"""
+B   B | (B) | B. | B) 12 | B: 12 | Option B | The answer is **B**
+B   \boxed{B} | \boxed{\text{(B)}} | \boxed{\text{(B)}~12} | \text{(B)}
+B   (b) | b | b) | \boxed{b} | choice b | Answer: B | **Answer:** (B) | the answer is option B. | is (B) | [B]
+B   B is correct | B is the answer | The answer is B because A is too small. | I think that it is (B). | My answer is 'B'.
+B   A train leaves. The answer is B. | \boxed{A}? No: \boxed{B}. | <think>A</think> B | A) 5, B) 6. The answer is B
+A   A | A. | (A) | A is right | The answer is A. | The answer is A: the train
+-   A train leaves | A or B | (A) 5 (B) 6 | The answer is A or B. | the answer is not B
+-   the answer is C, not D | \boxed{A, C}
+-   \boxed{12} | \boxed{B | f(a)=3 | P(A) | The answer is a train. | I think | Option A is wrong, so option B | Vitamin C | 5
+"""
+
+
+@pytest.mark.parametrize("line", CHOICES.strip().split("\n"))
+def test_extract_choice(line):
+    """Guards against a letter that is a word of its sentence, or one of several, taken for the answer."""
+    letter, texts = line.split(maxsplit=1)
+    for text in texts.split(" | "):
+        assert extract_answer(text, "choice") == (None if letter == "-" else letter), text
+
+
+def test_choice_in_lines():
+    """The listed options are not chosen; a letter on a line of its own is."""
+    assert extract_answer("A) 5\nB) 6\nC) 7", "choice") is None
+    assert extract_answer("A) 5\nB) 6\nSo the answer is\n\n**B**", "choice") == "B"
+    assert extract_answer("The train needs 6 hours.\nB", "choice") == "B"
+
+
 def test_style_must_be_known():
     """A misspelt style must not silently mean another one."""
-    with pytest.raises(ValueError, match="boxed"):
+    with pytest.raises(ValueError, match="boxed, number, choice"):
         extract_answer("1", style="box")
+    assert [extract_answer(r"\boxed{5}", style) for style in STYLES] == ["5", "5", None]
 
 
 def test_cut_anywhere():
@@ -150,9 +213,37 @@ TABLE = r"""
 29 pm
 29 am
 29 north
+29 at most
+29 at least
+29 clockwise
+29^\circ clockwise | 29^\circ \text{ clockwise}
+29 counterclockwise
+29 noon
+29 midnight
+29 units forward
+29 units backward
+29 feet left
+29 tenths
+29 fifths
+29 quarters
+29 halves
+29% increase
+29% decrease
+29 BCE
+29\text{ m/s north}
+29\text{ m/s south}
+29th
+29000 | 29 thousand | 29 thousands | 29\text{ thousand dollars}
+348 | 29 dozen | 29 dozens
+2900000 | 29 hundred thousand
+29000000000000 | 29 trillion | 29 trillions
+29 quadrillion
 29000000 | 29 million | 29,000,000
 12\overline{3}
-1/3 | 0.\overline{3} | \frac13
+1/3 | 0.\overline{3} | \frac13 | 0.(3) | .(3) | 0.[3] | 0.\bar{3} | 0.\dot{3} | 0.\dot3
+1/6 | 0.1(6) | 0.1\overline{6}
+1/7 | 0.(142857) | 0.\dot{1}4285\dot{7}
+15 | 5(3) | (5)(3)
 0.333
 0.3333
 0.333...
@@ -190,10 +281,19 @@ x=1,y=2 | y=2, x=1
 x=2,y=1
 5 feet, 3 inches
 3 feet, 5 inches
-x<4 | 4>x | (-\infty,4) | x\in(-\infty,4)
+x<4 | 4>x | (-\infty,4) | x\in(-\infty,4) | \{x \mid x<4\} | \{x : 4 > x\}
 x\le 4 | (-\infty,4]
 -2\le x<7 | [-2,7) | 7>x\ge-2
-(-\infty,0)\cup(1,\infty) | (1, \infty) \cup (-\infty, 0)
+(-\infty,0)\cup(1,\infty) | (1, \infty) \cup (-\infty, 0) | x<0 or x>1 | x > 1 \text{ or } x < 0 | x<0 \lor x>1
+x<0 and x>1
+x<0, x>1
+x>0 and x<1
+x<1 or y<2
+y<1 or x<2
+x=1 or y=2
+x=5 and y=7 | y=7, x=5
+x \ne 5
+x \approx 5
 3 R 2
 2 R 3
 12:00
@@ -206,8 +306,26 @@ east
 seat
 no | No | \text{no}
 on
-\text{(B)} | B | (B) | \text{B} | \textbf{(B)}
+\text{(B)} | B | (B) | \text{B} | \textbf{(B)} | B. | B)
 b
+IV | \text{IV}
+VI
+WLW
+WWL
+CBD
+BCD
+0x1F
+3x^{-2} | 3x⁻² | 3\frac{1}{x^2}
+-7 | –7 | －7 | ﹣7 | ‐7 | ‑7 | ‒7 | −7 | ➖7 | —7 | \u200e-7 | -\u200b7 | -７
+12345 | 12\u202f345 | 12 345 | 12'345 | 12\,345 | １２３４５ | 1\u200b2345 | 12345\ufeff
+    | ¥12,345 | ₹12,345 | US$12,345 | USD 12345 | 12345 EUR
+345
+17/8 | 2⅛ | 2\frac18
+5/1000000 | 5×10⁻⁶ | 5\cdot10^{-6} | 5*10^{-6} watts | 5x10^{-6}
+\{8,9\} | ８、９ | 8，9 | ｛８，９｝
+\begin{pmatrix}1&2\\3&4\end{pmatrix} | \left(\begin{array}{cc}1&2\\3&4\end{array}\right)
+\begin{pmatrix}1&3\\2&4\end{pmatrix}
+\begin{vmatrix}1&2\\3&4\end{vmatrix}
 42 | 52_8 | 52_{8} | 101010_2
 52
 98_8
@@ -218,6 +336,12 @@ x+1 | \sqrt{x+1}^2 | \sqrt{x+1}\sqrt{1+x}
 3-2\sqrt2 | (1+\sqrt2)^{-2} | \frac{1}{(\sqrt2+1)^2}
 -2 | (-8)^{1/3} | \sqrt[3]{-8}
 \sin xy | \sin(yx)
+\cos 60
+\cos 60^\circ | \cos(60°) | \cos 60\degree | \cos{60^{\circ}}
+\cos 61^\circ
+1/\sqrt n | \sqrt{1/n} | \sqrt{\frac1n} | n^{-1/2}
+\frac{\sqrt x}{\sqrt y} | \sqrt{\frac{x}{y}}
+\frac{1}{\sqrt{x+1}} | \sqrt{\frac{1}{x+1}}
 1009 | \sqrt{1018081}
 \emptyset | \{\} | \varnothing
 \infty | +\infty
@@ -236,7 +360,7 @@ x+1 | \sqrt{x+1}^2 | \sqrt{x+1}\sqrt{1+x}
 1/0
 0/0
 """
-LINES = TABLE.strip().replace("\n    |", " |").split("\n")
+LINES = re.sub(r"\\u(\w{4})", lambda sign: chr(int(sign[1], 16)), TABLE.strip().replace("\n    |", " |")).split("\n")
 CLASSES = [[spelling.strip() for spelling in line.split(" | ")] for line in LINES]
 
 
@@ -346,13 +470,41 @@ PIECES = r"""
 PIECES += [" ", "\n", ", ", "1 2/3", "\ud800", "\u00a0"]
 
 
+def test_the_short_way_is_the_long_way():
+    """A whole number is answered without the reader: by the same key as with it."""
+    for text in ["0", "-0", "85", "-85", "085", "-007", "9" * MAX_CHARS, "-" + "9" * (MAX_CHARS - 1)]:
+        assert canonical(text) == _canonical(text) == str(int(text)), text
+    assert canonical("٣") == canonical("３") == "3" and canonical("²") != "2"
+
+
+def random_text(rng):
+    """Any signs: capitals that fold to Greek letters, marks, blanks, digits of all scripts, pieces of TeX between them."""
+    blocks = [(0x20, 0x7F), (0xA0, 0x250), (0x370, 0x530), (0x590, 0x700), (0x2000, 0x2300), (0x2460, 0x2500), (0x300, 0x370)]
+    blocks += [(0x3000, 0x3100), (0xFF00, 0xFFEF), (0x1D400, 0x1D800), (0, 0x110000)]
+    signs = [chr(rng.randrange(*rng.choice(blocks))) for _ in range(rng.randint(0, 8))]
+    greek = [chr(rng.randrange(0x391, 0x3CA)) for _ in range(rng.choice((0, 0, 3)))]
+    mixed = signs + greek + rng.choices(PIECES, k=rng.randint(0, 6))
+    rng.shuffle(mixed)
+    return "".join(mixed) * rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, 80))
+
+
+def test_keys_are_fixed_points_of_every_text():
+    """A vote's label is a key that is read again: eight answers in Greek capitals once agreed with no label at all."""
+    rng = random.Random(5)
+    for text in ["ΑΠΟ", "Θα", "ϖ", '"5 ' * 300 + '"5', "İI" * 20, "ß" * 700] + [random_text(rng) for _ in range(4000)]:
+        key = canonical(text)
+        assert canonical(key) == key, ascii(text)
+        assert same_answer(text, text) or not text.strip(), ascii(text)
+    assert not same_answer("x" * 600 + ' "5', "x" * 600 + ' "6') and not same_answer('"' * 700 + "5", '"' * 700 + "6")
+
+
 def test_total_on_garbage():
     """Never raises, is reflexive, and keys are fixed points, as labels are keys, whatever comes."""
     rng = random.Random(2)
     for _ in range(4000):
         text = "".join(rng.choices(PIECES, k=rng.randint(1, rng.choice((6, 30)))))
-        extract_answer(text)
-        extract_answer(text, "number")
+        for style in STYLES:
+            extract_answer(text, style)
         key = canonical(text)
         assert canonical(key) == key, text
         assert same_answer(text, text) or not text.strip(), text
@@ -387,8 +539,8 @@ def test_fixed_points():
 
 UNITS = r"""{ ( [ \{ \boxed{ \frac \frac{1}{ \sqrt{ 9^{ 9^ - 1, 1,000, (1,2), 2\frac ab 9 0.9 \pm x= x< \cup (a+b) a+ "
     \text{ \begin{pmatrix} \ \, \sqrt{99!}+ (2x+3)^{7} 300! \frac{1}{1+\sqrt2}+ 1e800+ 10^{800}+ 3^{1/97}* 99! </think>
-    <think> -$ 1/ x_ 三""".split()
-HOSTILE = [unit * (10_000 // len(unit)) for unit in [*UNITS, " ", "1 2/3 "]]
+    <think> -$ 1/ x_ 三 answer option (A) 0.( 1'000 \\boxed n't \\{x|x<1\\}\\cup \\pm1,""".split()
+HOSTILE = [unit * (10_000 // len(unit)) for unit in [*UNITS, " ", "\n", "1 2/3 ", "1 000 ", "is - ", "\\{\\{1\\}\\cup\\pm1,"]]
 HOSTILE += [text[:MAX_CHARS] for text in HOSTILE]
 HOSTILE += [pair[0] * k + "1" + pair[1] * k for pair in ("{}", "()", "[]") for k in (10, 100, 290, 4999)]
 HOSTILE += ["1+" + pair[0] * 290 + "1" + pair[1] * 290 for pair in ("{}", "()", "[]")]
@@ -405,7 +557,7 @@ def long_texts(count):
         yield from (text, text[:MAX_CHARS])
 
 
-READERS = (canonical, extract_answer, lambda text: extract_answer(text, "number"))
+READERS = (canonical, *(partial(extract_answer, style=style) for style in STYLES))
 
 
 def test_time_is_bounded():

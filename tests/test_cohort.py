@@ -163,7 +163,7 @@ def test_real_models_and_data(tmp_path, model_folder, data_file, capsys):
 
 def test_training_is_towards_the_label(tmp_path, monkeypatch):
     """Ground truth on one topic: after 25 steps the reward is well above where it began, for both agents."""
-    monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=350, agent_steps=40))
+    monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=200, agent_steps=20))
     assert (
         go(
             tmp_path,

@@ -26,7 +26,6 @@ from lab import rivals, tinyworld
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LAB = sorted(path.stem for path in (ROOT / "lab").glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
-ELSEWHERE = {"docs/plotting.md"}  # comes with the theory's figures: drop this when it is there
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy, of what tests imported
 
@@ -38,6 +37,8 @@ HOW = {
     "dynamics.py": lambda given: given or ["--start", ".6", ".45"],  # all figures take 8 s, and have tests of their own
     "benchmarks/diversity.py": ["--kinds", "errors", "--steps", "1", "--out", "kinds", "--figure", "kinds.png"],
     "lab.diversity": ["--limit", "6", "--k", "2", "--max-new-tokens", "8"],
+    "lab.evaluate": ["--k", "2", "--max-new-tokens", "8"],
+    "lab.suite": lambda given: ["model", "--only", "problems.jsonl", "--k", "2", "--max-new-tokens", "8"],  # no downloads
     "lab.rephrase": ["--limit", "2", "--votes", "2", "--max-new-tokens", "4"],
     "lab.report": [],
     "lab.tinyworld": None,  # a full warm start; --help is run below
@@ -46,7 +47,7 @@ HOW = {
     "pip": None,
     "git": None,
 }
-FILES = {"gsm8k": "problems.jsonl", "FILE": "problems.jsonl", "rephrased.jsonl": "problems.jsonl"}  # of --data
+FILES = dict.fromkeys(["gsm8k", "math500@level=3-5", "FILE", "rephrased.jsonl"], "problems.jsonl")  # of --data
 SHELL = r"""emit() { printf '%s\0' "$@" END; }
 python() { emit python "$@"; }; pip() { emit pip "$@"; }; git() { emit git "$@"; }; cd() { :; }
 """
@@ -62,7 +63,8 @@ def commands(page: Path) -> list[tuple[str, ...]]:
     return found
 
 
-COMMANDS = list(dict.fromkeys(command for page in PAGES for command in commands(page)))
+# Those of plotting.md run in test_dynamics.py, with a run to lay over.
+COMMANDS = list(dict.fromkeys(command for page in PAGES if page.name != "plotting.md" for command in commands(page)))
 
 
 def program(command: tuple[str, ...]) -> tuple[str, list[str]]:
@@ -99,7 +101,7 @@ def test_links_lead_somewhere(page):
     """A file that moved, a heading that was renamed, a figure that was never committed."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         path, _, anchor = target.partition("#")
-        if target.startswith("https://") or path in ELSEWHERE:
+        if target.startswith("https://"):
             continue
         there = page.parent / path if path else page
         assert there.exists(), f"{page.name}: {target}"
@@ -169,7 +171,8 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
         return [*given, "--steps", "2"]
     if "--preset" in given:  # which names a download
         given += ["--data", "problems.jsonl"]
-    return HOW[name](given) if callable(HOW[name]) else [*given, *HOW[name]]
+    one_seed = ["--seeds", "0"] if "--seeds" in given else []
+    return HOW[name](given) if callable(HOW[name]) else [*given, *HOW[name], *one_seed]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=shlex.join)
