@@ -67,7 +67,17 @@ def load_model(source: str, device: torch.device, dtype: str):
         raise UserError(f"the weights of {source!r} do not fit its config.json: {absent[0]} and {len(absent) - 1} more")
     if not encode("1", tokenizer):
         raise UserError(f"the tokenizer of {source!r} is empty: are its tokenizer files there?")
+    if (head := model.get_output_embeddings()) is not None:
+        head.register_forward_pre_hook(in_one_piece)
     return model.to(device).eval(), tokenizer
+
+
+def in_one_piece(_, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    """A hook of the output layer, [n,S,H] -> [n,S,H]: for a slice of a longer text PyTorch would copy that layer's weights n times.
+
+    It is the largest layer of a small model: on a CPU that took half of a step's time, and in bfloat16 seven eighths.
+    """
+    return (inputs[0].contiguous(),)
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

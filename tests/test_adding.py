@@ -39,7 +39,7 @@ TOPIC = Topic(
 def short_warm_start(monkeypatch, tmp_path):
     """Agents that have hardly learnt anything yet."""
     monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=5, agent_steps=2))
-    monkeypatch.setattr(rivals, "Rivals", functools.partial(rivals.Rivals, base_steps=60, adapter_steps=40))
+    monkeypatch.setattr(rivals, "Rivals", functools.partial(rivals.Rivals, base_steps=5, adapter_steps=5))
     monkeypatch.setenv("COHORT_CACHE", str(tmp_path / "cache"))
 
 

@@ -164,28 +164,8 @@ def test_real_models_and_data(tmp_path, model_folder, data_file, capsys):
 def test_training_is_towards_the_label(tmp_path, monkeypatch):
     """Ground truth on one topic: after 25 steps the reward is well above where it began, for both agents."""
     monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=200, agent_steps=20))
-    assert (
-        go(
-            tmp_path,
-            "--method",
-            "gt",
-            "--topics",
-            "fraction",
-            "--steps",
-            "25",
-            "--prompts",
-            "12",
-            "--k",
-            "8",
-            "--lr",
-            "2e-4",
-            "--max-new-tokens",
-            "24",
-            "--eval-every",
-            "0",
-        )
-        == 0
-    )
+    options = "--method gt --topics fraction --steps 25 --prompts 12 --k 8 --lr 2e-4 --max-new-tokens 24 --eval-every 0"
+    assert go(tmp_path, *options.split()) == 0
     record = lines(tmp_path / "runs" / "gt-001")
     for name in ("A", "B"):
         rewards = [line["agents"][name]["reward_mean"] for line in record[1:]]

@@ -164,15 +164,14 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
             word = FILES.get(word, word)
         elif option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
             word = "model"
-        elif option == "--seeds" and given[-1] != "--seeds":
-            continue
+        elif option == "--seeds" and given[-1] != "--seeds" or option == "--compare" and len(given) - given.index(option) > 3:
+            continue  # one seed and three methods stand for all
         given.append(word)
     if "--resume" in given:  # whose other options are the run's own
         return [*given, "--steps", "2"]
     if "--preset" in given:  # which names a download
         given += ["--data", "problems.jsonl"]
-    one_seed = ["--seeds", "0"] if "--seeds" in given else []
-    return HOW[name](given) if callable(HOW[name]) else [*given, *HOW[name], *one_seed]
+    return HOW[name](given) if callable(HOW[name]) else [*given, *HOW[name]]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=shlex.join)
