@@ -31,11 +31,11 @@ from torch import Tensor
 
 import lora
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample, update
-from lab import drafts, memory, models, peft, report, rivals, runs, setup
+from lab import drafts, guards, memory, models, peft, report, rivals, runs, setup
 from lab.answers import extract_answer
 from lab.data import Problem, UserError, answer_style
 from lab.evaluate import AT_ONCE, Report, evaluate, grade
-from lab.models import encode, fits
+from lab.models import encode, fits, opening
 from lab.options import TRAINING, Above, Count, Group, Training, Whole, command, resumed
 from rewards import agreement
 
@@ -99,8 +99,7 @@ def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o)
     if o.data == "tiny":
         summary, mark, answer = draft, rivals.MARK, answer or rivals.stated(draft)
     else:
-        opened = agent.prompt(problem).rstrip().endswith("<think>")  # some templates open the reasoning themselves
-        summary, mark = drafts.summary("<think>" * opened + draft), drafts.MARK
+        summary, mark = drafts.summary(opening(agent.prompt(problem)) + draft), drafts.MARK
     summary = drafts.withhold(summary, answer or extract_answer(summary, agent.answer_style), mark)
 
     def prompt(text: str) -> str:
@@ -296,7 +295,9 @@ def make_agents(o: Options) -> list[Agent]:
         model.to(device)
     else:
         model, tokenizer = models.load_model(o.model, device, o.dtype)
+        memory.fit_adapters(model, o.rank, 2)
         lora.inject(model, o.rank, o.alpha, ["A", "B"], b_std=[0.0, o.b_std], seed=o.seed)
+        guards.say_coverage(model)
         if o.system is None:
             boxed = " Please reason step by step, and put your final answer within \\boxed{}."
             o.system = "You are a helpful assistant." + boxed * ((o.answer or answer_style(o.data)) == "boxed")

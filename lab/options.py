@@ -22,7 +22,9 @@ from lab.extract import STYLES
 from lab.methods import hooks_of
 from rewards import REWARDS
 
-Whole, Count, Group, Saves = (Annotated[int, (f"at least {n}", lambda x, n=n: x >= n)] for n in (0, 1, 2, -1))
+Whole, Count, Group, Saves = (
+    Annotated[int, (f"at least {n} and at most a billion", lambda x, n=n: n <= x <= 10**9)] for n in (0, 1, 2, -1)
+)
 Seed = Annotated[int, ("at least 0 and below 2**32", lambda x: 0 <= x < 2**32)]
 Above = Annotated[float, ("a number above 0", lambda x: 0 < x < math.inf)]
 NotBelow0 = Annotated[float, ("a number of at least 0", lambda x: 0 <= x < math.inf)]

@@ -10,7 +10,7 @@ import torch
 
 import lora
 from grpo import Agent
-from lab import guards, models, runs, tinyworld
+from lab import guards, memory, models, runs, tinyworld
 from lab.data import Problem, UserError, answer_style, need_rephrased
 from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
 from lab.models import end_tokens
@@ -36,7 +36,8 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
                 rephrase: Sequence[str] = ()) -> list[Agent]:  # fmt: skip
     """Agents A, B, ... of (model, tokenizer) and, if they are to be trained at `rates`, an optimizer each.
 
-    Refuses models whose completions could not end: whatever can be refused is, before anything is written.
+    Refuses models whose completions could not end, and those that are sampled as one model and scored as another
+    (`guards.try_out`): whatever can be refused is, before anything is written.
     """
     agents = []
     for name, (model, tokenizer), adapter in zip(agent_names(len(loaded)), loaded, adapters, strict=True):
@@ -49,7 +50,10 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
             agent.checkpointing = o.checkpointing
         agents.append(agent)
     for model in {id(a.model): a.model for a in agents if a.checkpointing}.values():
-        lora.checkpointing(model)
+        try:
+            lora.checkpointing(model)
+        except ValueError as error:  # an old model has none
+            raise UserError(f"--checkpointing: {error}") from None
     guards.try_out(agents)
     return agents
 
@@ -63,7 +67,10 @@ def make_cohort(o) -> list[Agent]:
             sharing = [name for name, (own, _) in zip(names, loaded, strict=True) if own is model]
             if hooks_of(o.method).needs_teacher:
                 sharing += [teacher_name(name) for name in sharing]
+            memory.fit_adapters(model, o.lora_rank, len(sharing))
             lora.inject(model, o.lora_rank, o.lora_alpha, adapters=sharing, targets=o.lora_targets, seed=o.seed)
+            if not o.lora_targets:
+                guards.say_coverage(model)
     adapters = names if o.lora_rank else [None] * len(names)
     agents = make_agents(o, loaded, adapters, o.lrs or [o.lr] * len(names), o.rephrase or ())
     for agent in agents:

@@ -20,6 +20,7 @@ LATER = {  # what came later brings its own file and its own budget
     "suite.py": 70,  # python -m lab.suite: several benchmarks in one table
     "extract.py": 120,  # how an answer is read out of a completion: the last number, multiple choice
     "charts.py": 310,  # figures of runs and comparisons for a lecture
+    "guards.py": 75,  # what a model must show before a run begins
     "motion.py": 101,  # the window, and starts that fall through a portrait
 }
 TOP = {"README.md", "requirements.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}
