@@ -323,7 +323,7 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], last: bool)
         agents=agents,
         take=lambda step: train_step(agents, batch(step), step, o),
         measure=lambda step: assess(agents, test, o.eval_k if step in (0, o.steps) else 1, o),
-        need=memory.estimate(agents, memory.of_agon(o, texts)),
+        need=memory.estimate(agents, memory.of_agon(o, texts)), config={"inputs": setup.inputs(o, agents, data)},
         finish=lambda: print(show(agents, some, o)[1]) if last and exchanged and some else None,
     )
 

@@ -182,7 +182,8 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Se
         take=lambda step: train_step(agents, batch(step), step, o, hooks),
         measure=lambda step: assess(agents, test, o),
         need=memory.estimate(everybody, memory.at_a_time(o)),
-        config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0)},
+        config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0),
+                "inputs": setup.inputs(o, agents, data)},
     )
 
 

@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +18,8 @@ from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
 from lab.models import end_tokens
 from lab.options import agent_names
 from rewards import REWARDS
+
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a number -> the whole number of its bits
 
 
 def load(o, share: bool) -> list[tuple]:
@@ -98,6 +102,20 @@ def read_data(o) -> tuple[list[Problem], list[Problem]]:
                 print(f"left out {left_out}: {name} needs a rephrased form, and they have none", file=sys.stderr)
             train = kept
     return train, test
+
+
+def inputs(o, agents: Sequence[Agent], data: tuple[list[Problem], list[Problem]]) -> dict[str, str]:
+    """What a run reads, by name: SHA-256 of its problems and, of real models, of weights and chat template at the start.
+
+    Weights are hashed by the sums of their rows' bits, which are exact and in no order: all weights count, and little is copied.
+    """
+    found = {"problems": json.dumps([[dataclasses.astuple(p) for p in part] for part in data]).encode()}
+    for agent in agents if o.data != "tiny" else ():
+        base = [p.detach() for p in agent.model.parameters() if agent.adapter is None or not p.requires_grad]  # adapters apart
+        rows = [p.view(BITS[p.itemsize]).sum(-1, dtype=torch.int64).flatten() for p in base]
+        found[f"weights of {agent.name}"] = torch.cat(rows).cpu().numpy().tobytes()
+        found[f"chat template of {agent.name}"] = json.dumps(agent.tokenizer.chat_template).encode()
+    return {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
 
 
 def sharing_problems(o) -> list[str]:
