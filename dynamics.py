@@ -13,8 +13,8 @@ drift  how far the actual label moves it on average; Co-RL's is gain times phi
 rate   q = p(1-p) gain; the factor p(1-p) turns a logit's change into that of p
 field  dp/dt, which is eta p(1-p) drift
 
-Where this file goes beyond the paper, a docstring says "ours": how q follows from GRPO (the paper writes q_K, and its summary
-gives p(1-p) as a simple choice), self-vote's exact drift, unequal agents, omega, rings of three and more, pooled votes, noise.
+Where this file goes beyond the paper, a docstring says "ours": how q follows from GRPO (the paper writes q_K, with p(1-p) as a
+simple choice), self-vote's exact drift, unequal agents, omega, rings of three and more, pooled votes, noise.
 
 Keep in mind with every picture: all of it is symmetric under p -> 1 - p. From uniformly random starts both Co-RL and
 self-vote end right half of the time. Peer votes gain only where agents start right more often than wrong.
@@ -113,8 +113,8 @@ def _gain(votes: np.ndarray, p, K: int, scale, sign=1.0) -> np.ndarray:
 def phi(p, K: int, omega: float = 1.0) -> np.ndarray:
     """phi_K(p) = r_K(p) - omega * w_K(p), with r = P(majority right), w = P(majority wrong) (paper, Proposition 1).
 
-    A tie pushes nobody, hence phi_2j = phi_(2j-1). `omega` is ours: with that probability the peer's wrong answer is
-    also this agent's wrong answer; otherwise a wrong label pays nobody, all rewards are equal and nothing is learned.
+    A tie pushes nobody; at omega = 1, phi_2j = phi_(2j-1). `omega` is ours: with that probability two wrong answers are the
+    same. A wrong label that is not also this agent's wrong answer pays nobody: all rewards are equal, nothing is learned.
     """
     return _label(pmf(p, K), K, omega)
 
@@ -125,7 +125,7 @@ def spread(p, K: int) -> np.ndarray:
 
 
 def rate(p, K: int, scale="std") -> np.ndarray:
-    """q(p) in dp/dt = eta q(p) phi_K(peer): the paper's q_K. That the first two follow from GRPO is derived here (ours).
+    """q(p) in dp/dt = eta q(p) phi_K(peer): the paper's q_K. "std" and "none" follow from GRPO (ours; see `grpo_step`).
 
     "std": p(1-p) h_K(p), the mean of the sampled update if GRPO divides advantages by the group's std.
     "none": p(1-p) E[m(1-m)] = (1-1/K) p^2 (1-p)^2, the same without that division, as in Dr. GRPO.
@@ -150,7 +150,7 @@ def self_drift(p, K: int, scale="std") -> np.ndarray:
 
 
 def pooled_drift(p, peer, K: int, scale="std") -> np.ndarray:
-    """The same when both agents learn from the majority of all their 2K votes (ours): own count k, peer's count j."""
+    """`self_drift` when both agents learn from the majority of all their 2K votes (ours): own count k, peer's count j."""
     k = np.arange(K + 1)
     sign = np.sign(k[:, None] + k[None, :] - K)  # [own, peer]
     return np.sum((pmf(p, K) * _weight(K, scale)) @ sign * pmf(peer, K), axis=-1)
@@ -182,7 +182,7 @@ def self_field(P, K=8, eta=1.0, scale="std", omega: float = 1.0) -> np.ndarray:
 
 
 def pooled_field(P, K=8, eta=1.0, scale="std", omega: float = 1.0) -> np.ndarray:
-    """dP/dt for two agents with equal K that both learn from the majority of all their votes. omega has no effect."""
+    """dP/dt for two agents with equal K that both learn from the majority of all their votes: that of omega = 1."""
     P, K, eta = _agents(P, K, eta)
     if P.shape[-1] != 2 or K[0] != K[1]:
         raise ValueError("the pooled vote is written for two agents with the same K")
@@ -211,7 +211,7 @@ def rk4_step(field, P: np.ndarray, dt: float) -> np.ndarray:
 
 
 def step_size(K=8, eta=1.0, scale="std") -> float:
-    """A step of 1/5 over the steepest slope of the field: halving it changes no label (tests check it)."""
+    """0.2 divided by the steepest slope of the field: halving it changes no label (tests check it)."""
     _, K, eta = _agents(np.zeros(max(2, np.size(K), np.size(eta))), K, eta)
     grid = np.linspace(0, 1, 401)
     q, label = np.stack([rate(grid, k, scale) for k in K]), np.stack([phi(grid, k) for k in K])  # [N, 401] each
@@ -223,8 +223,8 @@ def step_size(K=8, eta=1.0, scale="std") -> float:
 def _flow(P, K, eta, scale, omega, method, dt, t_max, done):
     """Yield the states [S, N] of the starts P, at first and after each RK4 step, in one array that is written over.
 
-    A start that is `done`, or at rest (it moves by next to nothing), costs nothing more. One on the boundary of two agents
-    would fall from it like a pencil from its tip, so it is put back on the separatrix after each step.
+    A start that is `done`, or at rest (it moves by next to nothing), costs nothing more. Rounding would push one off
+    the boundary of two agents, which is unstable, so it is put back on the separatrix after each step.
     """
     P, alive = P.reshape(-1, P.shape[-1]).copy(), np.arange(P[..., 0].size)
     tip = P.shape[-1] == 2 and method in ("corl", "pooled")
@@ -296,7 +296,7 @@ def settle(P, K=8, eta=1.0, scale="std", omega=1.0, dt=None, t_max=2000.0) -> np
 
 
 def potential(p, K: int, scale="std", omega: float = 1.0) -> np.ndarray:
-    """H(p), the integral of phi_K / q to p from the threshold (from 1/2 at omega = 0: there is none, and H(0) is finite).
+    """H(p), the integral of phi_K / q to p from the threshold (from 1/2 at omega = 0, where the threshold is 0, the end).
 
     In the logit x, dp = p(1-p) dx turns it into the integral of phi / gain, which is smooth: Gauss-Legendre.
     """
@@ -418,7 +418,7 @@ def sample_grpo(P, K=8, eta=0.1, steps=2000, scale="std", omega=1.0, wrong=(1.0,
     """Sampled GRPO from the starts P [..., N], all at once: p of the right answer after at most `steps` steps.
 
     wrong: how the rest, 1-p, is shared among one or more wrong answers, [M-1] or [N, M-1] (agents with different
-    favourite mistakes). omega: the chance, drawn at each step, that a peer's wrong label means anything to this one.
+    favourite mistakes). omega: the chance, drawn at each step, that a peer's wrong answer is also one of this agent's.
     Runs stop where `simulate` would. Noise is ours; the paper has the limit.
     """
     P = _within("a probability", P)

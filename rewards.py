@@ -7,12 +7,13 @@ else 0 (Co-RL, section "The Co-RL Framework": r = 1[a = label]). The others grad
     direct rewards     f(n, rollouts, truths)  -> [P,K]
 
     n               the agent that is paid
-    ballots[m]      the answers of agent m that vote: P lists of K `str | None`
-    rollouts[m]     what agent m wrote (`grpo.Rollouts`): `answers` like ballots[m]; `entropy` and `certainty` [P,K], in nats
+    ballots[m]      the answers of agent m that vote: P lists of W `str | None`; W is K, unless --votes asks for more
+    rollouts[m]     what agent m wrote (`grpo.Rollouts`): `answers`, P lists of K; `entropy` and `certainty` [P,K], in nats
     truths          P reference answers, None where a question has none
 
 An answer is None where a completion has none, and where it was cut off. To add a method, write one function and one entry of
-REWARDS. Shapes: P questions, K rollouts of each (a *group*).
+REWARDS; it draws nothing at random, or a resumed run would differ. Shapes: P questions, K rollouts of each (a *group*). A
+rollout is a completion with its answer.
 
 Where this departs from the papers: a tie gives no label, and a question without a label pays nobody. The papers do not say
 what a tie does; taking the answer that came first would make the label depend on the order of the rollouts.
@@ -34,7 +35,7 @@ def majority(answers):
     of one value are counted together, so the result does not depend on the order of the answers.
     """
     votes = Counter(canonical(answer) for answer in answers)
-    del votes[""]  # the key of None and of blanks; a Counter has no KeyError here
+    del votes[""]  # the key of None and of blanks; a Counter lets a missing key be deleted
     top_two = votes.most_common(2)
     if not top_two or (len(top_two) == 2 and top_two[0][1] == top_two[1][1]):
         return None
@@ -102,9 +103,9 @@ def negative_entropy(n, rollouts, truths):
 
 
 def self_certainty(n, rollouts, truths):
-    """Intuitor: mean over the tokens of KL(uniform || p) = logsumexp(logits) - mean(logits) - log V, mean over V.
+    """Intuitor: mean over the tokens of KL(uniform || p) = logsumexp(logits) - mean(logits) - log V; V words.
 
-    The last term is left out: it is a constant, which the group's mean would take away.
+    log V is left out: it is a constant, which the group's mean would take away.
     """
     return rollouts[n].certainty
 
@@ -112,7 +113,8 @@ def self_certainty(n, rollouts, truths):
 def judged_score(n, rollouts, truths):
     """CoMAS, the solver's part: (s - 1) / 2 for a solution with the score s = 1, 2, 3, and 0 if its score cannot be read.
 
-    The scores are given by other agents, and who gives them is paid too: see `lab/methods.py`.
+    The scores (only this method's rollouts have them) are given by other agents, who are paid
+    too: see `lab/methods.py`.
     """
     return [[(score - 1) / 2 if score else 0.0 for score in group] for group in rollouts[n].scores]
 

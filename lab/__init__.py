@@ -1,4 +1,5 @@
-"""The lab: everything around the six files of the course, behind one door. Nothing here is needed to understand the methods.
+"""The lab: everything around the six files of the course, behind one door. A student needs none of it but what
+Co-rewarding and CoMAS add to a step (methods.py).
 
 answers   out of text, and when two are equal, exactly    data      problems: files, named sources, what is held out
 models    loading them; chat, encode, where a text ends   options   a dataclass of options, its command line, what is refused

@@ -63,7 +63,7 @@ SOURCES = {  # name/part; a name with a test part alone is one list, of which `h
     "amc23/test": ("hub:math-ai/amc23", None, "boxed", "Apache-2.0"),
     "minerva/test": ("hub:math-ai/minervamath", None, "boxed", "see its page"),
     "olympiad/test": ("hub:math-ai/olympiadbench", None, "boxed", "see its page"),
-    # Agon's hard problems. The paper's summary names no bound: 7 is ours. The set has one part, of which a tenth is held out.
+    # Agon's hard problems. Our summary of it names no bound: 7 is ours. The set has one part, of which a tenth is held out.
     "deepmath-hard/train": ("hub:zwhe99/DeepMath-103K@difficulty=7-10", None, "boxed", "MIT"),
     "deepmath-hard/test": ("hub:zwhe99/DeepMath-103K@difficulty=7-10", None, "boxed", "MIT"),
 }

@@ -12,7 +12,7 @@ questions (kappa high) and still never make the same mistake (omega 0). All are 
 
 Two readings, of K samples of each question:
   single answers    sample j of one agent beside sample j of the other. The paper counts one answer of a model to a
-                    problem (as far as its summary tells); this is the mean of K such counts, and the same for --k 1.
+                    problem (as far as we know); this is the mean of K such counts, and the same for --k 1.
   majority answers  the agents' majority answers, one a question: the labels that Co-RL exchanges. A tie is not right.
 Even one model's own two samples differ, so a pair's kappa is to be read beside the kappa of each agent with itself.
 """

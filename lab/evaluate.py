@@ -175,8 +175,8 @@ def count_cells(right_a: Sequence[bool], right_b: Sequence[bool]) -> tuple[int, 
 def measures(a: int, b: int, c: int, d: int) -> dict[str, float]:
     """How far two agents' errors overlap, from the four cells a = both right, b = only A, c = only B, d = neither.
 
-    The Co-RL paper's c, which its summary does not define, may be `disagreement` or `rescue`. Where both agents are right half
-    of the time, either goes from 23.5 to 31.0% as kappa falls from .53 to .38; the paper's c goes from 23.2 to 30.8%.
+    The Co-RL paper's c, which our summary of it does not define, may be `disagreement` or `rescue`. Where both agents are right
+    half of the time, either goes from 23.5 to 31.0% as kappa falls from .53 to .38; the paper's c goes from 23.2 to 30.8%.
     A measure whose denominator is zero is 0: there was no error to rescue, or no association can be seen (an agent that is
     always right, or always wrong, tells nothing about the other).
     """

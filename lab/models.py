@@ -75,9 +75,9 @@ def no_dropout(config: PreTrainedConfig) -> None:
 
 
 def in_one_piece(_, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    """A hook of the output layer, [n,S,H] -> [n,S,H]: for a slice of a longer text PyTorch would copy its weights n times.
+    """A hook of the output layer, [n,S,H] -> [n,S,H]: for a slice of longer texts PyTorch copies that layer's weights n times.
 
-    It is the largest layer of a small model: on a CPU that took half of a step's time, and in bfloat16 seven eighths.
+    They are the largest of a small model: in bfloat16 on a CPU, the copies took three quarters of a step's time.
     """
     return (inputs[0].contiguous(),)
 

@@ -101,7 +101,7 @@ def _fixed_points(ax, K, omega, method):
 
 
 def ring_boundary(x, agent: int, p: float, **theory) -> np.ndarray:
-    """Height of the boundary above each x [X] in a slice of the ring of three, with one agent held at p.
+    """Height of the boundary above each x [X] in a slice of the ring of three, where one agent starts at p.
 
     Whatever lies above a start that goes right goes right too, so along y that basin begins once.
     """
@@ -123,7 +123,7 @@ def _fill(ax, x, y):
 def _slice(ax, agent, p, **theory) -> float:
     """A slice of the cube of three agents' starts; returns the share of it that ends right."""
     if theory["method"] != "corl" or agent not in (1, 2, 3):
-        raise ValueError("a slice is (agent, p): agent 1, 2 or 3 of a ring of three under Co-RL, held at p")
+        raise ValueError("a slice is (agent, p): agent 1, 2 or 3 of a ring of three under Co-RL, and where it starts")
     x = np.linspace(0.005, 0.995, 80)
     y = ring_boundary(x, int(agent), p, **theory)
     _fill(ax, x, y)
@@ -357,7 +357,11 @@ def _theory(config: dict) -> dict:
     from rewards import REWARDS
 
     method = REWARDS[config["method"]].theory if config["method"] in REWARDS else None
-    return {"K": config["k"], "scale": "std" if config["scale"] else "none", "method": method}
+    if config.get("votes") not in (None, config["k"]) and method != "gt":
+        method = None  # the theory has one K, for the group and for the vote
+    rates = config.get("lrs") or [1.0]
+    eta = tuple(rate / min(rates) for rate in rates) if len(set(rates)) > 1 else 1.0
+    return {"K": config["k"], "eta": eta, "scale": "std" if config["scale"] else "none", "method": method}
 
 
 def _forecast(config: dict, start: np.ndarray, omega: float | None) -> str:
@@ -365,8 +369,8 @@ def _forecast(config: dict, start: np.ndarray, omega: float | None) -> str:
     method = _theory(config)["method"]
     if not method or config["data"] != "tiny" or len(start) < 2 or (method == "pooled" and len(start) > 2):
         return ""
-    if omega is None and method in ("corl", "pooled") and config.get("cohort") in ("errors", "different"):
-        return ""  # agents made to err differently, and nobody measured how far
+    if (method == "pooled" or omega is None and method == "corl") and config.get("cohort") in ("errors", "different"):
+        return ""  # agents made to err differently: the pooled theory knows no omega, and elsewhere nobody measured it
     return NAMES[int(basin(start, **_theory(config), omega=1.0 if omega is None else omega))]
 
 

@@ -5,9 +5,10 @@
     python -m lab.suite MODEL --agon                          # those that Agon's paper names
     python -m lab.suite MODEL --only aime25 --fetch           # download what is absent first
 
-The Co-RL paper measures seven benchmarks, which its summary does not name: this list of seven is ours. Answers are read as each
-benchmark's are (a number for gsm8k, else a box) unless --answer says otherwise. The mean is shown only where no benchmark is
-absent. It weighs benchmarks alike, and its interval adds their binomial variances (normal approximation).
+The Co-RL paper measures seven benchmarks, which the summary that we worked from does not name: this list of seven is
+ours. Answers are read as each benchmark's are (a number for gsm8k, else a box) unless --answer says otherwise. The mean is
+shown only where no benchmark is absent. It weighs benchmarks alike, and its interval adds their binomial variances (normal
+approximation).
 """
 
 import dataclasses

@@ -45,6 +45,7 @@ class Topic:
     """One kind of problem, in two notations with equally many tokens, and how it is worked out; to add one, add it to TOPICS.
 
     What a topic must have:
+      - Only signs and words of `make_tokenizer`; a new one goes there, too.
       - More than 150 problems: fewer are learnt by heart. (1/3+1/4 has too few with small numbers.)
       - Every addition that carries into the tens written out: 8+72 as one step came out wrong in problems that were held out.
       - At no place a choice between two tokens that another topic makes in the opposite way. When the right token was "," and not
@@ -218,6 +219,9 @@ def pack(pairs: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor]:
     """(prompt, worked text) pairs to ids and labels, both [n,T], right-padded; labels are -100 on prompt and padding."""
     tokenizer = make_tokenizer()
     prompts, works = (tokenizer(list(texts))["input_ids"] for texts in zip(*pairs, strict=True))
+    for pair, p, w in zip(pairs, prompts, works, strict=True):
+        if tokenizer.unk_token_id in p + w:
+            raise ValueError(f"{''.join(pair)!r} has a sign that make_tokenizer does not know: add it there")
     rows = [torch.tensor([*p, *w, tokenizer.eos_token_id]) for p, w in zip(prompts, works, strict=True)]
     ids = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
     labels = [torch.cat([torch.full((len(p),), -100), row[len(p) :]]) for p, row in zip(prompts, rows, strict=True)]

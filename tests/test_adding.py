@@ -24,6 +24,14 @@ def longest(n, rollouts, truths):
 
 
 REWARDS["longest"] = Method("tokens of the completion", direct=longest)
+
+
+def both_neighbours(n, ballots, truths):
+    """An undirected ring: the majority of both neighbours' answers together."""
+    return majorities(a + b for a, b in zip(ballots[n - 1], ballots[(n + 1) % len(ballots)], strict=True))
+
+
+REWARDS["undirected"] = Method("1 if equal to both neighbours' majority", label=both_neighbours, min_agents=3)
 '''
 TOPIC = Topic(
     "double", "{}{}+{}{}=", "{}{} plus {}{}=", (
@@ -77,6 +85,8 @@ def test_a_topic_is_one_entry(tmp_path, monkeypatch, capsys):
     finally:
         for cached in (tinyworld.make_texts, rivals.make_texts):
             cached.cache_clear()
+    with pytest.raises(ValueError, match="'7\\^2=' has a sign that make_tokenizer does not know"):
+        tinyworld.pack([("3+4=", "7"), ("7^2=", "")])
     with pytest.raises(ValueError, match="topic small has 9 problems"):
         Topic("small", "{}+{}=", "{} plus {}=", (str, str, str), str, [(a, b) for a in range(3) for b in range(3)])
 

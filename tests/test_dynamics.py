@@ -479,6 +479,19 @@ def test_no_forecast_where_the_theory_is_silent(tmp_path):
     assert portraits.topic_rows(write_run(tmp_path / "t", STARTS, ENDS, method="ttrl", cohort="errors"))[0].forecast == "split"
     measured = write_run(tmp_path / "m", STARTS, ENDS, cohort="errors", omega={"carry": 0.02, "bracket": 0.02, "fraction": 0.02})
     assert [r.forecast for r in portraits.topic_rows(measured)] == ["right"] * 3
+    pooled = write_run(tmp_path / "o", STARTS, ENDS, cohort="errors", method="pooled", omega={"carry": 0.02})
+    assert portraits.topic_rows(pooled)[0].forecast == ""  # its theory is that of omega = 1
+
+
+def test_forecasts_know_rates_and_votes(tmp_path):
+    """(.6, .35) lies below the line of equal agents; if B learns four times faster it ends right. With 64 votes and groups of 8
+    the theory, which has one K, says nothing; as many votes as rollouts are the usual case."""
+    at = {"x": (0.6, 0.35)}, {"x": (0.9, 0.9)}
+    for i, (told, config) in enumerate((("wrong", {}), ("wrong", {"lrs": [1e-4, 1e-4]}), ("right", {"lrs": [1e-4, 4e-4]}),
+                                        ("", {"votes": 64}), ("wrong", {"votes": 8}))):  # fmt: skip
+        run = write_run(tmp_path / str(i), *at, **config)
+        assert portraits.topic_rows(run)[0].forecast == told
+        portraits.overlay(run)
 
 
 def test_overlay_says_what_happened(tmp_path):

@@ -243,3 +243,15 @@ def test_a_prompt_fits_or_does_not(limit, fitting):
     model = tiny.model()
     model.config.max_position_embeddings = limit
     assert models.fits(Agent("A", model, tiny.tokenizer()), "w3 w4 w5", 3) is fitting
+
+
+def test_the_output_layer_gets_its_input_in_one_piece(tmp_path):
+    """The last hidden state of each prompt is a slice of a longer text. For a slice, PyTorch multiplies copies of the weights
+    in a batch, one for each prompt: in bfloat16 on a CPU, three quarters of a step's time."""
+    tiny.model("qwen3").save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    model, _ = models.load_model(str(tmp_path), torch.device("cpu"), "float32")
+    seen = []
+    model.get_output_embeddings().register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].is_contiguous()))
+    write(model)
+    assert len(seen) > 1 and all(seen)
