@@ -19,6 +19,7 @@ on-policy (for a pair the order makes no difference; self-refinement's one adapt
 the tie-break is linear in the length; the default world is `lab/rivals.py`, which no paper has.
 """
 
+import lab  # noqa: F401, I001 (comes first: it says what Ctrl-C does while the rest is imported)
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence

@@ -16,6 +16,7 @@ paper has, to be watched on a laptop. The paper's hyper-parameters are not known
     python cohort.py --models A B --data gsm8k             # any two causal language models
 """
 
+import lab  # noqa: F401, I001 (comes first: it says what Ctrl-C does while the rest is imported)
 import dataclasses
 import sys
 from collections.abc import Sequence

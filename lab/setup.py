@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -16,7 +17,7 @@ from lab import guards, memory, models, runs, tinyworld
 from lab.data import Problem, UserError, answer_style, need_rephrased
 from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
 from lab.models import end_tokens
-from lab.options import agent_names
+from lab.options import agent_names, of_kind
 from rewards import REWARDS
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a number -> the whole number of its bits
@@ -120,8 +121,10 @@ def inputs(o, agents: Sequence[Agent], data: tuple[list[Problem], list[Problem]]
 
 def sharing_problems(o) -> list[str]:
     """The methods that share the run's problems: those of --compare, of the comparison that a resumed run is of, or its own."""
-    saved = runs.read_json(Path(o.resume) / "config.json") if o.resume else {}
-    return o.compare or saved.get("compared") or [o.method]
+    compared = runs.read_json(Path(o.resume) / "config.json").get("compared") if o.resume else None
+    if not of_kind(compared, list[Literal[tuple(REWARDS)]] | None):
+        raise UserError(f"{o.resume}/config.json: compared cannot be {compared!r:.60}")
+    return o.compare or compared or [o.method]
 
 
 def readable(o, agents: Sequence[Agent], train: list[Problem], methods: Sequence[str]) -> list[Problem]:
