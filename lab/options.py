@@ -163,6 +163,13 @@ def check(o, rules: Sequence[Rule], of_each_method: Sequence[Rule] = ()) -> None
         runs.check_name(o.out, o.name)
 
 
+def above_0(text: str) -> int:
+    """A whole number from 1, as argparse reads one: of the benchmarks, which have no dataclass of options."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return int(text)
+
+
 def flag(name: str) -> str:
     """A field of Options as it is typed: max_new_tokens -> --max-new-tokens."""
     return f"--{name.replace('_', '-')}"

@@ -320,13 +320,15 @@ def same_inputs(folder: Path, now: dict) -> None:
 
 
 def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
-    """Resume the run of a comparison in `place`, or start it over; returns the last step that is done."""
+    """Start or resume the run of a comparison in `place`; returns the last step that is done."""
     if newest(place):
         return restore(place, agents, steps)
-    print(f"{place} was interrupted and has no whole checkpoint: it starts over", file=sys.stderr)
-    (place / "metrics.jsonl").unlink(missing_ok=True)
-    for part in [*checkpoints(place), *place.glob(".checkpoint-*.tmp")]:
-        shutil.rmtree(part)
+    place.mkdir(parents=True, exist_ok=True)
+    if any(place.iterdir()):
+        print(f"{place} was interrupted and has no whole checkpoint: it starts over", file=sys.stderr)
+        (place / "metrics.jsonl").unlink(missing_ok=True)
+        for part in [*checkpoints(place), *place.glob(".checkpoint-*.tmp")]:
+            shutil.rmtree(part)
     return 0
 
 
@@ -403,9 +405,9 @@ def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Ca
                 folder = folder or whole()
                 for path in folder.glob("*/config.json"):
                     same_inputs(path.parent, work.config["inputs"])
-                new = not (folder / name).exists() and create(str(folder), name, "")
+                (folder / name).mkdir(exist_ok=True)
                 with held(folder / name), out_of_memory(work.need.advice()):
-                    done = 0 if new else begin(folder / name, work.agents, one.steps)
+                    done = begin(folder / name, work.agents, one.steps)
                     first = folder / f"{methods[0]}-seed{seed}" / "metrics.jsonl"
                     start = read_lines(first)[0] if method != methods[0] else None
                     if not train(work, one, folder / name, done, command, start):
