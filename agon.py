@@ -19,6 +19,7 @@ on-policy (for a pair the order makes no difference; self-refinement's one adapt
 the tie-break is linear in the length; the default world is `lab/rivals.py`, which no paper has.
 """
 
+import lab  # noqa: F401, I001 (comes first: it says what Ctrl-C does while the rest is imported)
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
@@ -31,11 +32,11 @@ from torch import Tensor
 
 import lora
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample, update
-from lab import drafts, memory, models, peft, report, rivals, runs, setup, show
+from lab import drafts, guards, memory, models, peft, report, rivals, runs, setup, show
 from lab.answers import extract_answer
 from lab.data import Problem, UserError, answer_style
 from lab.evaluate import AT_ONCE, Report, evaluate, grade
-from lab.models import encode, fits
+from lab.models import encode, fits, opening
 from lab.options import TRAINING, Above, Count, Group, Training, Whole, command, resumed
 from rewards import agreement
 
@@ -99,8 +100,7 @@ def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o)
     if o.data == "tiny":
         summary, mark, answer = draft, rivals.MARK, answer or rivals.stated(draft)
     else:
-        opened = agent.prompt(problem).rstrip().endswith("<think>")  # some templates open the reasoning themselves
-        summary, mark = drafts.summary("<think>" * opened + draft), drafts.MARK
+        summary, mark = drafts.summary(opening(agent.prompt(problem)) + draft), drafts.MARK
     summary = drafts.withhold(summary, answer or extract_answer(summary, agent.answer_style), mark)
 
     def prompt(text: str) -> str:
@@ -298,7 +298,9 @@ def make_agents(o: Options) -> list[Agent]:
         model.to(device)
     else:
         model, tokenizer = models.load_model(o.model, device, o.dtype)
+        memory.fit_adapters(model, o.rank, 2)
         lora.inject(model, o.rank, o.alpha, ["A", "B"], b_std=[0.0, o.b_std], seed=o.seed)
+        guards.say_coverage(model)
         if o.system is None:
             boxed = " Please reason step by step, and put your final answer within \\boxed{}."
             o.system = "You are a helpful assistant." + boxed * ((o.answer or answer_style(o.data)) == "boxed")
@@ -323,7 +325,7 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]]) -> runs.Wor
         agents=agents,
         take=lambda step: train_step(agents, batch(step), step, o),
         measure=lambda step: assess(agents, test, o.eval_k if step in (0, o.steps) else 1, o),
-        need=memory.estimate(agents, memory.of_agon(o, texts)),
+        need=memory.estimate(agents, memory.of_agon(o, texts)), config={"inputs": setup.inputs(o, agents, data)},
     )
 
 

@@ -16,6 +16,7 @@ paper has, to be watched on a laptop. The paper's hyper-parameters are not known
     python cohort.py --models A B --data gsm8k             # any two causal language models
 """
 
+import lab  # noqa: F401, I001 (comes first: it says what Ctrl-C does while the rest is imported)
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -183,7 +184,8 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Se
         take=lambda step: train_step(agents, batch(step), step, o, hooks),
         measure=lambda step: assess(agents, test, o),
         need=memory.estimate(everybody, memory.at_a_time(o)),
-        config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0)},
+        config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0),
+                "inputs": setup.inputs(o, agents, data)},
     )
 
 

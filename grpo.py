@@ -31,7 +31,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 import lora
 from lab.answers import extract_answer
-from lab.data import Problem
+from lab.data import Problem, UserError
 from lab.models import (
     cache_argument,
     can_share_prompt,
@@ -39,8 +39,10 @@ from lab.models import (
     check_room,
     encode,
     end_tokens,
+    mask_to_read,
+    opening,
     spoken,
-    tokens_with,
+    stopped,
     with_own_prompt,
 )
 
@@ -63,6 +65,7 @@ class Agent:
     stop: str | None = None  # ends a completion besides the end token; base models need one, such as a line break
     checkpointing: bool = False  # activations are recomputed while learning (`lora.checkpointing` has been called)
     reference: PreTrainedModel | None = None  # frozen copy for the KL term; None with adapters: theirs is the bare base
+    agrees: bool = False  # what it sampled was compared with what it scores (`check_agreement`), once, before its first step
 
     @property
     def device(self) -> torch.device:
@@ -128,6 +131,7 @@ def forward(model, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None,
     """
     positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # of the new tokens; padding does not count
     kept = {"use_cache": False} if cache is None else {"use_cache": True, cache_argument(type(model)): cache}
+    mask = mask_to_read(mask, ids, cache)
     return model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=int(last_only), **kept).logits
 
 
@@ -186,9 +190,10 @@ def sample_cohort(
         for n in who:
             part = rollouts[n] = written.prompts(slice(start, start := start + len(prompts[n])))
             part.answers = [
-                [extract_answer(text, agents[n].answer_style) if done else None for text, done in zip(*group, strict=True)]
-                for group in zip(part.texts, part.finished.tolist(), strict=True)
-            ]
+                [extract_answer(opening(prompt) + text, agents[n].answer_style) if done else None
+                 for text, done in zip(texts, ended, strict=True)]
+                for prompt, texts, ended in zip(prompts[n], part.texts, part.finished.tolist(), strict=True)
+            ]  # fmt: skip
     return rollouts
 
 
@@ -199,14 +204,15 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
 
     The prompts are read once, their cache is repeated K times, and rows that have written an end leave the batch.
     """
-    silent = end_tokens(model, tokenizer)  # these are no part of the text; a token that holds `stop` is, up to it
-    ends = torch.tensor(sorted(silent | (tokens_with(tokenizer, stop) if stop else set())), device=model.device)
+    silent = end_tokens(model, tokenizer)  # these are no part of the text; the token that completes `stop` is, up to it
+    ends = torch.tensor(sorted(silent), device=model.device)
     prompt_ids, prompt_mask = left_pad(prompts, int(ends[0]), model.device)  # [P,T]
     rows, most = uniform.shape  # P*K, max_new_tokens
     check_room(model, prompt_ids.shape[1], most)
     tokens = torch.full((rows, most), int(ends[0]), device=model.device)  # [P*K,L]
     values = torch.zeros(3, rows, most, device=model.device)  # log-prob, entropy, certainty of each token
     finished = torch.zeros(rows, dtype=torch.bool, device=model.device)
+    lengths = torch.full((rows,), most, device=model.device)  # [P*K], through the first end: known by its place
 
     def writing(prompt: list[int]):  # row i of the batch goes through the adapter that writes for its prompt
         return lora.use(model, adapters[0] if len(set(adapters)) == 1 else [adapters[i] for i in prompt])
@@ -221,7 +227,9 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
         token, *value = draw_token(logits, temperature, uniform[alive, t], top_p)
         tokens[alive, t], values[:, alive, t] = token, torch.stack(value)
         ended = torch.isin(token, ends)
-        finished[alive[ended]] = True
+        if stop:
+            ended |= stopped(tokenizer, tokens[alive, : t + 1], stop)
+        finished[alive[ended]], lengths[alive[ended]] = True, t + 1
         if ended.all() or t + 1 == most:
             break
         if ended.any():
@@ -231,19 +239,13 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
         with writing((alive // k).tolist()):
             logits = forward(model, token[:, None], mask, cache)[:, -1]
 
-    written = completion_mask(tokens, ends)
-    lengths, longest = written.sum(-1), int(written.sum(-1).max())  # [P*K]
+    written = (torch.arange(most, device=model.device) < lengths[:, None]).long()  # [P*K,L]
+    longest = int(lengths.max())
     texts = [spoken(tokenizer, row, n, silent, stop) for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
     means = values[:, :, :longest].sum(-1) / lengths  # [3,P*K]
     found = tokens[:, :longest], written[:, :longest], values[0, :, :longest], means[1], means[2], finished
     groups = [x.unflatten(0, (len(prompts), k)) for x in found]  # [P*K,...] -> [P,K,...]
     return Rollouts(prompt_ids, prompt_mask, *groups, [texts[i : i + k] for i in range(0, rows, k)])
-
-
-def completion_mask(tokens: Tensor, ends: Tensor) -> Tensor:
-    """1 through the first end token, inclusive: writing it was an action of the policy. [n,L] -> [n,L]"""
-    ended = torch.isin(tokens, ends).long()
-    return (ended.cumsum(-1) - ended == 0).long()
 
 
 # ---------------------------------------------------------------- the advantage and the loss
@@ -383,6 +385,19 @@ def reference_logprobs(agent: Agent, rollouts: Rollouts, groups: Tensor, tempera
 # ---------------------------------------------------------------- the update
 
 
+def check_agreement(agent: Agent, sampled: Tensor, scored: Tensor, mask: Tensor, temperature: float) -> None:
+    """UserError where log-probs of the same tokens by the same weights differ, all [..., L]: rho would measure that difference.
+
+    So it is with a model that reads what comes after, keeps its state elsewhere than in the cache, or is given wrong positions.
+    Rounding takes 1e-5 of a token in float32 (8e-4 in hybrids); in bfloat16 .2 of single tokens, .04 on average.
+    """
+    gaps = (sampled - scored).detach().abs()[mask.bool()] * min(1.0, temperature or 1.0)  # logits are divided by it
+    exact = agent.model.dtype.itemsize > 2
+    if (gap := (gaps.max() if exact else gaps.mean()).item()) > (1e-3 if exact else 0.2):
+        raise UserError(f"agent {agent.name} ({type(agent.model).__name__}) scores its own tokens as another model than it wrote "
+                        f"them as, log-probs {gap:.2g} apart: it cannot be trained here; choose another model")  # fmt: skip
+
+
 def update(
     agent: Agent, rollouts: Rollouts, advantages: Tensor, *, temperature: float = 1.0, epochs: int = 1, clip: float = 0.2,
     beta: float = 0.0, average="sequence", max_new_tokens: int | None = None, rows: int = 64, max_grad_norm=1.0,
@@ -412,6 +427,8 @@ def update(
             # The first pass *is* the old policy: rho is exactly 1 there (the sampler rounds otherwise), and what it was stays
             # fixed for the passes after it. Every epoch is cut alike, so i names the same groups.
             before = old.setdefault(i, logp.detach())
+            if not agent.agrees:
+                check_agreement(agent, rollouts.logprobs[groups], before, rollouts.mask[groups], temperature)
             ref = reference_logprobs(agent, rollouts, groups, temperature) if beta else None
             loss = policy_loss(logp, before, advantages[groups], weights[groups], clip, ref, beta)
             loss.backward()
@@ -423,6 +440,7 @@ def update(
         totals["grad_norm"] += norm / epochs
         if not math.isfinite(norm + totals["loss"]):
             raise FloatingPointError(f"agent {agent.name}: loss {totals['loss']:g} or gradient norm {norm:g} is not finite")
+        agent.agrees = True
         agent.optimizer.step()
         if not all(p.isfinite().all() for p in agent.parameters()):  # else it would be saved as a good checkpoint
             raise FloatingPointError(f"agent {agent.name}: the step made weights that are not finite")

@@ -8,7 +8,6 @@ Where this departs from common LoRA:
 - Ours: a batch can mix adapters row by row. B may start as small noise (Agon's second policy, section 4.2).
 """
 
-import hashlib
 import math
 import operator
 import warnings
@@ -39,7 +38,6 @@ class Shared:
     """What all LoRALinear layers of a model have in common. `use` sets `choice` here and never walks the modules."""
     rank: int
     alpha: float
-    base: str                                      # fingerprint of the frozen weights
     names: list = field(default_factory=list)      # of the adapters
     layers: dict = field(default_factory=dict)     # module name -> LoRALinear
     choice: Choice | None = None                   # None = the bare base
@@ -103,6 +101,12 @@ class LoRALinear(nn.Module):
         self.A.append(nn.Parameter(A.to(self.base.weight.device)))
         self.B.append(nn.Parameter(B.to(self.base.weight.device)))
 
+    def __getattr__(self, name: str):
+        if name in ("weight", "bias"):  # for models that multiply by a layer's weight themselves, past its adapter
+            place = next(place for place, layer in self.shared.layers.items() if layer is self)
+            raise AttributeError(f"its code reads {place}.{name} itself; leave that layer out of the targets")
+        return super().__getattr__(name)
+
     def change(self, i: int, x: torch.Tensor) -> torch.Tensor:
         """(alpha / r) B_i A_i x in float32: [..., in] -> [..., out]."""
         return linear(linear(x, self.A[i]), self.B[i]) * (self.shared.alpha / self.shared.rank)
@@ -146,7 +150,9 @@ def _match(model: nn.Module, targets) -> dict:
     """The layers that `targets` mean, by name. Raises LoraError for one that is not there or cannot be adapted."""
     modules = dict(model.named_modules())
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    chosen = {n: m for n, m in modules.items() if type(m) in (nn.Linear, Conv1D) and m is not head}  # a router is another type
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model  # of a model with eyes the part for text
+    inside = set((model if decoder is head else decoder).modules()) - {head}
+    chosen = {n: m for n, m in modules.items() if type(m) in (nn.Linear, Conv1D) and m in inside}  # a router is another type
     if targets is not None:
         hits = {t: {n for n in modules if n == t or n.endswith(f".{t}")} for t in targets}
         for target in [t for t in targets if not t or not hits[t]]:
@@ -155,23 +161,15 @@ def _match(model: nn.Module, targets) -> dict:
         chosen = {n: m for n, m in modules.items() if any(n in names for names in hits.values())}
     if not chosen:
         raise LoraError("there are no linear layers to adapt")
-    owners: dict[int, list] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        owners.setdefault(id(parameter), []).append(name)
+    owners = list(model.named_parameters(remove_duplicate=False))
     for name, layer in chosen.items():
         if not isinstance(layer, nn.Linear | Conv1D) or not layer.weight.is_floating_point():
             raise LoraError(f"{name} is a {type(layer).__name__}; only unquantized Linear and Conv1D can be adapted")
-        others = [owner for owner in owners[id(layer.weight)] if owner != f"{name}.weight"]
+        others = [owner for owner, parameter in owners if parameter is layer.weight and owner != f"{name}.weight"]
         if others:
             raise LoraError(f"{name} shares its weight with {others[0]} (tied embeddings), so merging an adapter into "
                             f"one would change both; leave {name} out of the targets")
     return chosen
-
-
-def _fingerprint(layers: dict) -> str:
-    """Tells bases of one shape apart: a hash of a weight row of each layer, the same in bfloat16 as in float32."""
-    rows = [layer.weight[0].detach().to("cpu", torch.bfloat16).view(torch.int16) for layer in layers.values()]
-    return hashlib.sha256(torch.cat(rows).numpy().tobytes()).hexdigest()
 
 
 def inject(model: nn.Module, rank: int, alpha: float, adapters=1, targets=None, b_std=0.0, seed=0) -> list:
@@ -193,7 +191,7 @@ def inject(model: nn.Module, rank: int, alpha: float, adapters=1, targets=None, 
     layers = _match(model, [targets] if isinstance(targets, str) else targets)
     generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
     model.requires_grad_(False)
-    model._lora = shared = Shared(rank, alpha, _fingerprint(layers))
+    model._lora = shared = Shared(rank, alpha)
     for name, layer in layers.items():
         shared.layers[name] = LoRALinear(layer, shared)
         model.set_submodule(name, shared.layers[name])

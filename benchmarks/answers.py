@@ -21,10 +21,14 @@ import time
 from fractions import Fraction
 from pathlib import Path
 
-from math_verify import parse, verify
+try:
+    from math_verify import parse, verify
+except ModuleNotFoundError:
+    sys.exit("benchmarks/answers.py needs math-verify: pip install -r benchmarks/requirements.txt")
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, where this file has the same name
 from lab import answers as ours  # noqa: E402
+from lab.options import above_0  # noqa: E402
 
 
 def gold_answers(folder):
@@ -264,13 +268,18 @@ def show(pairs, most):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder of .json and .jsonl files")
-    parser.add_argument("--respellings", type=int, default=2000)
+    parser.add_argument("--respellings", type=above_0, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, default=40, help="print at most so many pairs of each kind")
     parser.add_argument("--skip-pairs", action="store_true", help="only the respellings (all pairs take ten minutes)")
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # math-verify warns at every call without a time limit
-    golds = gold_answers(options.data)
+    try:
+        golds = gold_answers(options.data)
+    except (OSError, ValueError, TypeError) as error:
+        sys.exit(f"benchmarks/answers.py: {options.data} cannot be read: {error}")
+    if not golds:
+        sys.exit(f"benchmarks/answers.py: no .json or .jsonl file in {options.data} has an answer")
     time_keys(golds)
     compare_respellings(golds, options)
     if not options.skip_pairs:

@@ -22,6 +22,7 @@ except ModuleNotFoundError:
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import dynamics  # noqa: E402
+from lab.options import above_0  # noqa: E402
 
 
 def right_hand_side(K):
@@ -62,8 +63,8 @@ def best_of(function, repeats=3):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--k", type=int, default=8)
-    parser.add_argument("--sample", type=int, default=300, help="starts given to solve_ivp (300)")
+    parser.add_argument("--k", type=above_0, default=8)
+    parser.add_argument("--sample", type=above_0, default=300, help="starts given to solve_ivp (300)")
     args = parser.parse_args()
     x = np.arange(201) / 200
     grid = np.stack(np.meshgrid(x, x), axis=-1)

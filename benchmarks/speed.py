@@ -28,14 +28,13 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 from transformers.utils import logging
 
-from lab import models
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import grpo
-import lora
-from grpo import Agent, group_advantages, sample, sample_cohort, update
-from lab import memory
-from lab.data import load_problems
+import grpo  # noqa: E402
+import lora  # noqa: E402
+from grpo import Agent, group_advantages, sample, sample_cohort, update  # noqa: E402
+from lab import memory, models  # noqa: E402
+from lab.data import UserError, load_problems  # noqa: E402
+from lab.options import above_0  # noqa: E402
 
 P, K, L = 8, 8, 48
 
@@ -98,8 +97,11 @@ def sampling(o) -> None:
 
 def step(o) -> None:
     """(b) Sampling and one update of 8 prompts x 8 rollouts x 48 tokens, rewards that differ within every group."""
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    try:
+        from datasets import Dataset
+        from trl import GRPOConfig, GRPOTrainer
+    except ModuleNotFoundError:
+        sys.exit("benchmarks/speed.py needs trl: pip install -r benchmarks/requirements.txt")
 
     agent, prompts = load(o)
     agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
@@ -311,7 +313,8 @@ def one_preset(o) -> None:
         prompt, torch.ones_like(prompt), ids, ones, zeros, zeros[..., 0], zeros[..., 0], ones[..., 0] > 0
     )
     before, start = peak(device), time.perf_counter()
-    update(agent, rollouts, group_advantages(torch.rand(1, 8)), micro_batch=1)
+    agent.agrees = True  # nothing was sampled: there is nothing to compare
+    update(agent, rollouts, group_advantages(torch.rand(1, 8)), rows=8)
     print(
         f"(g) {o.shape}, 8 x {o.longest} tokens{', checkpointing' * o.checkpointing}: "
         f"update {time.perf_counter() - start:.0f} s, "
@@ -351,16 +354,23 @@ def main() -> None:
     parser.add_argument("--model", help="a causal LM, such as a folder with SmolLM2-135M-Instruct")
     parser.add_argument("--data", default="gsm8k", help="where the prompts come from")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=above_0, default=5)
     parser.add_argument(
-        "--longest", type=int, default=256, help="longest completion of `sampling` with real lengths, and of `size`"
+        "--longest", type=above_0, default=256, help="longest completion of `sampling` with real lengths, and of `size`"
     )
-    parser.add_argument("--micro-batch", type=int, default=4)
+    parser.add_argument("--micro-batch", type=above_0, default=4)
     parser.add_argument("--checkpointing", action="store_true")
     parser.add_argument("--shape", choices=SHAPES, help=argparse.SUPPRESS)
     logging.set_verbosity_error()
     o = parser.parse_args()
-    parts[o.part](o)
+    if o.part in ("sampling", "step", "update", "shared") and not o.model:
+        sys.exit(f"benchmarks/speed.py: {o.part} needs a --model")
+    try:
+        parts[o.part](o)
+    except UserError as error:
+        sys.exit(f"benchmarks/speed.py: {error}")
+    except subprocess.CalledProcessError as error:  # it has said why
+        sys.exit(error.returncode)
 
 
 if __name__ == "__main__":

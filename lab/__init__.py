@@ -11,3 +11,18 @@ report    tables of a run or a comparison                 charts    their figure
 portraits the theory's figures, runs laid over them       motion    a window, and starts that fall
 tinyworld, rivals   the embedded worlds of both papers    drafts    what a reader sees of a draft        peft  adapters on disk
 """
+
+import os
+import sys
+
+
+def interrupted(kind, error, trace) -> None:
+    """Ctrl-C is no fault: where nothing else takes it, such as while this project is imported, it gets one line."""
+    if not issubclass(kind, KeyboardInterrupt):
+        return sys.__excepthook__(kind, error, trace)
+    os.write(2, b"\nstopped at once\n")
+    os._exit(130)
+
+
+if sys.excepthook is sys.__excepthook__:  # a notebook has its own
+    sys.excepthook = interrupted

@@ -3,10 +3,15 @@
 Its parts are weights, optimizer, and the larger of sampling (cache and logits) and learning (logits); activations come on top.
 """
 
+import math
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
 from grpo import Agent
+from lab.data import UserError
 from lab.evaluate import AT_ONCE
 from lab.methods import INSTRUCTIONS, hooks_of, voters
 
@@ -76,6 +81,22 @@ class Memory(NamedTuple):
         )
 
 
+def fit(size: float, device: torch.device, what: str) -> None:
+    """UserError if `size` bytes are more than a device has in all: then it is said before they are filled."""
+    if device.type == "cuda":
+        whole = torch.cuda.get_device_properties(device).total_memory
+    else:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf  # not Windows
+    if size > whole:
+        raise UserError(f"out of memory: {what}; this machine has {whole / GIGA:.0f} GiB")
+
+
+def fit_adapters(model, rank: int, count: int) -> None:
+    """UserError if so many adapters of that rank do not fit: r (in + out) numbers a layer, their gradients and two moments."""
+    size = 4 * 4 * count * rank * sum(sum(p.shape) for p in model.parameters() if p.ndim == 2)
+    fit(size, model.device, f"{count} adapters of rank {rank} take about {size / GIGA:.0f} GiB")
+
+
 def estimate(agents: Sequence[Agent], held: AtATime) -> Memory:
     """An estimate, before training, of what fills memory. Models sample and agents learn one after the other: the largest counts.
 
@@ -99,13 +120,15 @@ def estimate(agents: Sequence[Agent], held: AtATime) -> Memory:
     sampling = f"--prompts, {held.k}, --max-new-tokens" if sampled >= held.evaluated else evaluations
     references = (p for a in agents if a.reference for p in a.reference.parameters())
     trained = (p for a in agents if a.optimizer for p in a.parameters())
-    return Memory(
+    found = Memory(
         size(p for m in models for p in m.parameters()) + size(references),
         3 * size(trained),  # gradient, two moments
         *map(max, zip(*parts, strict=True)),
         held.prompt,
         (sampling, f"--micro-batch, {'--n' if held.k == '--n' else '--k'}, --max-new-tokens"),
     )
+    fit((found.weights + found.optimizer + max(found.cache + found.drawing, found.learning)) / 2, model.device, found.advice())
+    return found  # refused only at twice the machine: it is an estimate
 
 
 def cached_per_token(config) -> int:

@@ -7,14 +7,13 @@ trained on exactly what it was asked.
 import functools
 import inspect
 import math
+import re
 
 import torch
 import transformers  # its auto classes, which take long to import, are found when they are used
-from jinja2 import TemplateError
-from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DynamicCache, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
 from lab.data import UserError
@@ -41,34 +40,38 @@ def load_model(source: str, device: torch.device, dtype: str):
         safe = {"trust_remote_code": False}
         config = transformers.AutoConfig.from_pretrained(source, **safe)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **safe)
-        for name, value in vars(config).items():
-            if "drop" in name and isinstance(value, float):
-                setattr(config, name, 0.0)  # the policy that is scored is the policy that was sampled
+        no_dropout(config)
         model, found = transformers.AutoModelForCausalLM.from_pretrained(
             source, config=config, dtype=getattr(torch, dtype), output_loading_info=True, **safe
         )
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        ImportError,
-        RuntimeError,
-        TypeError,
-        AttributeError,
-        SafetensorError,
-    ) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:  # of the library, torch, safetensors and tokenizers, which raises plain ones, on any broken file
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UserError(
             f"cannot load the model {source!r} (a folder with config.json and weights, or a name on a reachable hub): {reason}"
         ) from None
     absent = sorted(found["missing_keys"]) + [str(key) for key in found["mismatched_keys"]]
     if absent:  # the library would draw these at random
         raise UserError(f"the weights of {source!r} do not fit its config.json: {absent[0]} and {len(absent) - 1} more")
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise UserError(f"{source!r} holds an adapter beside its weights, and both were loaded: move adapter_config.json away")
+    if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
+        raise UserError(f"the tokenizer of {source!r} has {len(tokenizer)} tokens, its model {rows}: they do not fit together")
     if not encode("1", tokenizer):
         raise UserError(f"the tokenizer of {source!r} is empty: are its tokenizer files there?")
     if (head := model.get_output_embeddings()) is not None:
         head.register_forward_pre_hook(in_one_piece)
+    # What else it says of sampling counts for nothing here, and can be such that the library refuses to write it.
+    model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
     return model.to(device).eval(), tokenizer
+
+
+def no_dropout(config: PreTrainedConfig) -> None:
+    """Turn off every dropout of a model, and of its parts: the policy that is scored is the policy that was sampled."""
+    for name, value in vars(config).items():
+        if isinstance(value, PreTrainedConfig):
+            no_dropout(value)
+        elif "drop" in name and isinstance(value, float):
+            setattr(config, name, 0.0)
 
 
 def in_one_piece(_, inputs: tuple[Tensor]) -> tuple[Tensor]:
@@ -77,15 +80,6 @@ def in_one_piece(_, inputs: tuple[Tensor]) -> tuple[Tensor]:
     They are the largest of a small model: in bfloat16 on a CPU, the copies took three quarters of a step's time.
     """
     return (inputs[0].contiguous(),)
-
-
-@functools.cache
-def tokens_with(tokenizer: PreTrainedTokenizerBase, text: str) -> frozenset[int]:
-    """Ids of all tokens that hold `text`; looked up once, a vocabulary is large."""
-    found = frozenset(i for i in range(len(tokenizer)) if text in tokenizer.decode([i]))
-    if not found:
-        raise UserError(f"no single token of this model holds the --stop text {text!r}: choose a shorter one")
-    return found
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -116,13 +110,42 @@ def check_room(model: PreTrainedModel, prompt: int, most: int) -> None:
                         "lower --max-new-tokens or leave the long problems out")  # fmt: skip
 
 
+def plain_text(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+    """What tokens say, as written: the library's clean-up of blanks would make "1 .5" the number 1.5."""
+    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def stopped(tokenizer: PreTrainedTokenizerBase, ids: Tensor, stop: str) -> Tensor:
+    """Which of the rows `ids` [n,t] say `stop` at their end, in one token or over several: bool [n].
+
+    As many tokens are read as the text has bytes: a token holds one at least, and one more keeps the first from being trimmed.
+    """
+    tails = [plain_text(tokenizer, row) for row in ids[:, -len(stop.encode()) - 1 :].tolist()]
+    return torch.tensor([stop in text for text in tails], device=ids.device)
+
+
+def opening(prompt: str) -> str:
+    """What belongs before a completion when it is read: some chat templates open the private reasoning themselves."""
+    found = re.search(r"<think(?:ing)?>\s*\Z", prompt)
+    return found[0] if found else ""
+
+
 def spoken(tokenizer: PreTrainedTokenizerBase, row: list[int], n: int, silent: frozenset[int], stop: str | None) -> str:
     """The text of the first `n` tokens of a row, without the end token, and up to `stop` where there is one."""
-    text = tokenizer.decode(row[: n - (row[n - 1] in silent)], skip_special_tokens=True)
+    text = plain_text(tokenizer, row[: n - (row[n - 1] in silent)])
     return text.split(stop, 1)[0] if stop else text
 
 
 # ---------------------------------------------------------------- caches
+
+
+def mask_to_read(mask: Tensor, ids: Tensor, cache: DynamicCache | None) -> Tensor:
+    """The part of `mask` [n,cached+S] that a model wants for `ids` [n,S]: attention looks back, a recurrent state has done so.
+
+    Mamba multiplies its new inputs by the mask, and a mask of another length is broadcast without a word.
+    """
+    looks_back = cache is None or any(isinstance(layer, DynamicLayer) for layer in cache.layers)
+    return mask if looks_back else mask[:, -ids.shape[1] :]
 
 
 @functools.cache
@@ -151,43 +174,68 @@ def with_own_prompt(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: 
 # ---------------------------------------------------------------- prompts
 
 
-def render(tokenizer, turns: list[tuple[str, str]], thinking: bool) -> str:
+TEXT = "\ufdd0"  # stands, where data spell a token of the tokenizer's, behind the first letter: `encode` reads on anew from there
+
+
+@functools.cache
+def controls(tokenizer: PreTrainedTokenizerBase) -> re.Pattern:
+    """Finds the first letter of every control token that a text spells out: <|im_end|>, </s>, <think>, [INST]."""
+    spelled = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special or str(token)[0] == "<"}
+    several = [re.escape(text) for text in spelled if len(text) > 1]
+    return re.compile(rf"(?=(?:{'|'.join(several) or '(?!)'})).", re.DOTALL | re.IGNORECASE)
+
+
+def render(tokenizer, turns: list[tuple[str, str]], thinking: bool, in_parts: bool) -> str:
     """The chat template filled with turns of (role, content), up to where the assistant begins to speak."""
-    messages = [{"role": role, "content": content} for role, content in turns]
-    known = {"enable_thinking": thinking} if "enable_thinking" in tokenizer.get_chat_template() else {}
+    form = (lambda text: [{"type": "text", "text": text}]) if in_parts else str
+    messages = [{"role": role, "content": form(content)} for role, content in turns]
+    switches = {"enable_thinking": thinking, "thinking": thinking, "reasoning_effort": "high" if thinking else "low"}
+    template = tokenizer.get_chat_template()
+    known = {name: value for name, value in switches.items() if re.search(rf"\b{name}\b", template)}
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **known)
+
+
+def holds(text: str, turns: list[tuple[str, str]]) -> bool:
+    """Whether each turn's content stands in a prompt, beside the others: some templates drop what they do not expect."""
+    for _, content in turns:
+        if content.strip() not in text:
+            return False
+        text = text.replace(content.strip(), "", 1)
+    return True
 
 
 def chat(question: str, tokenizer, system: str | None = None, thinking: bool = False) -> str:
     """The prompt text for one question, ending where the model's answer begins.
 
     - With a chat template: one system turn (if given), one user turn, the header of the assistant's turn. A template
-      that refuses or ignores the system role gets the system text at the head of the user turn; it is never dropped.
+      that refuses or ignores the system role gets the system text at the head of the user turn; one that wants a list of
+      parts gets that. Nothing is ever dropped: a template that leaves out the question is refused.
     - `system=None` says nothing, and some templates then put in a line of their own (SmolLM2: "You are a helpful AI
       assistant named SmolLM ..."); it is in the text returned. `system=""` asks for an empty system turn instead.
-    - `thinking` is passed on as `enable_thinking` to templates that know it (Qwen3), and means nothing to others.
+    - `thinking` is passed on to templates that know a switch for it (Qwen3: enable_thinking), and means nothing to others.
     - Without a template (a base model): the system text, then "Question: ... Answer:", the form of most exam prompts.
     - A tokenizer with `plain_prompt = True` reads the question as it is, and has no place for a system text.
+
+    The question is data, and may quote a model: control tokens that it spells out are text to `encode`, which finds TEXT there.
     """
     system = system and system.strip()
     if getattr(tokenizer, "plain_prompt", False):
         if system:
             raise UserError("this model reads the bare question and has no place for a system text: leave it out")
         return question
+    question = controls(tokenizer).sub(rf"\g<0>{TEXT}", question.replace(TEXT, "\ufffd"))
+    joined = f"{system}\n\n{question}" if system else question
     if not getattr(tokenizer, "chat_template", None):
         return (f"{system}\n\n" if system else "") + f"Question: {question}\nAnswer:"
-    if system is not None:
-        try:
-            text = render(tokenizer, [("system", system), ("user", question)], thinking)
-            if text.count(system) > question.count(system):
+    for turns in ([] if system is None else [[("system", system), ("user", question)]]) + [[("user", joined)]]:
+        for in_parts in (False, True):
+            try:
+                text, fault = render(tokenizer, turns, thinking, in_parts), "leaves out the question or the system text"
+            except Exception as error:  # a template is a program, and whatever it divides or looks up can fail
+                text, fault = "", f"refuses a plain question: {type(error).__name__}: {str(error).strip() or 'no reason given'}"
+            if text and holds(text, turns):
                 return text
-        except TemplateError:
-            pass  # the role is refused
-        question = f"{system}\n\n{question}" if system else question
-    try:
-        return render(tokenizer, [("user", question)], thinking)
-    except TemplateError as error:
-        raise UserError(f"the model's chat template refuses a plain question: {error}") from None
+    raise UserError(f"the model's chat template {fault.splitlines()[0]}")
 
 
 def encode(prompt: str, tokenizer) -> list[int]:
@@ -196,10 +244,12 @@ def encode(prompt: str, tokenizer) -> list[int]:
     The text of a chat template often begins with the BOS already, and is then not given another. What a tokenizer puts
     *after* a text (an EOS) is left off: the prompt ends where the answer begins. Nothing is ever cut.
     """
+    prompt, *quoted = prompt.split(TEXT)
     ids = tokenizer.encode(prompt, add_special_tokens=False)
     dressed = tokenizer.encode(prompt, add_special_tokens=True)
     width = next((i for i in range(len(dressed)) if dressed[i : i + len(ids)] == ids), 0)
     prefix = dressed[:width]  # nearly always [] or [bos]
     while len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
         ids = ids[1:]
-    return ids if ids[:width] == prefix else prefix + ids
+    ids = ids if ids[:width] == prefix else prefix + ids
+    return ids + [i for part in quoted for i in tokenizer.encode(part, add_special_tokens=False)]

@@ -1,7 +1,7 @@
 """How commands are spelled: a dataclass of options for each, and what is refused before anything is loaded.
 
 An option is `name: kind = default  # its line of --help`. A kind bounds its values: Count is at least 1, Group 2, Whole 0, Above
-a finite number above 0, Seed a number that no other seed's draws share (`runs.generator`). What does not go together is a row of
+a number above 0, Seed a number that no other seed's draws share (`runs.generator`). What does not go together is a row of
 a command's RULES: (when it is wrong, what to do).
 """
 
@@ -10,7 +10,6 @@ import dataclasses
 import importlib.util
 import inspect
 import itertools
-import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -24,10 +23,12 @@ from lab.extract import STYLES
 from lab.methods import hooks_of
 from rewards import REWARDS
 
-Whole, Count, Group, Saves = (Annotated[int, (f"at least {n}", lambda x, n=n: x >= n)] for n in (0, 1, 2, -1))
+Whole, Count, Group, Saves = (
+    Annotated[int, (f"at least {n} and at most a billion", lambda x, n=n: n <= x <= 10**9)] for n in (0, 1, 2, -1)
+)
 Seed = Annotated[int, ("at least 0 and below 2**32", lambda x: 0 <= x < 2**32)]
-Above = Annotated[float, ("a number above 0", lambda x: 0 < x < math.inf)]
-NotBelow0 = Annotated[float, ("a number of at least 0", lambda x: 0 <= x < math.inf)]
+Above = Annotated[float, ("a number above 0, and below 1e30", lambda x: 0 < x < 1e30)]  # what float32 can hold
+NotBelow0 = Annotated[float, ("a number of at least 0, and below 1e30", lambda x: 0 <= x < 1e30)]
 Answer, Dtype = Literal[tuple(STYLES)], Literal["float32", "bfloat16"]
 Rule = tuple[Callable[..., bool], str]
 
@@ -135,13 +136,32 @@ def bounds(hint) -> list[tuple[str, Callable]]:
     return [*getattr(hint, "__metadata__", ()), *(bound for part in get_args(hint) for bound in bounds(part))]
 
 
-def check(o, rules: Sequence[Rule], of_each_method: Sequence[Rule] = ()) -> None:
-    """Refuse what can be refused before anything is loaded: values out of bounds, and options that do not go together."""
-    for name, hint in get_type_hints(type(o), include_extras=True).items():
-        given = getattr(o, name)
-        for (must, holds), value in itertools.product(bounds(hint), given if isinstance(given, list) else [given]):
+def of_kind(value, hint) -> bool:
+    """Whether a value that JSON gave is one that the command line could give: an int | None, a list of names."""
+    if get_origin(hint) is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if get_origin(hint) is list:
+        return isinstance(value, list) and all(of_kind(one, get_args(hint)[0]) for one in value)
+    if get_args(hint):  # of a union
+        return any(of_kind(value, part) for part in get_args(hint))
+    return type(value) in ((int, float) if hint is float else (hint,))
+
+
+def check_values(kind, values: dict) -> None:
+    """UserError for the first option whose value is not of its kind, or out of its bounds."""
+    plain, hints = get_type_hints(kind), get_type_hints(kind, include_extras=True)
+    for name in hints:
+        given = values[name]
+        if not of_kind(given, plain[name]):
+            raise UserError(f"{flag(name)} cannot be {given!r:.60}")
+        for (must, holds), value in itertools.product(bounds(hints[name]), given if isinstance(given, list) else [given]):
             if value is not None and not holds(value):
                 raise UserError(f"{flag(name)} must be {must}")
+
+
+def check(o, rules: Sequence[Rule], of_each_method: Sequence[Rule] = ()) -> None:
+    """Refuse what can be refused before anything is loaded: values out of bounds, and options that do not go together."""
+    check_values(type(o), vars(o))
     given = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in vars(o).items()}
     for wrong, says in rules:
         if wrong(o):
@@ -152,6 +172,13 @@ def check(o, rules: Sequence[Rule], of_each_method: Sequence[Rule] = ()) -> None
                 raise UserError(f"method {name} {says.format(**given)}")
     if isinstance(o, Training) and not o.resume:
         runs.check_name(o.out, o.name)
+
+
+def above_0(text: str) -> int:
+    """A whole number from 1, as argparse reads one: of the benchmarks, which have no dataclass of options."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return int(text)
 
 
 def flag(name: str) -> str:
@@ -229,8 +256,13 @@ def refuse(message: str) -> None:
 def resumed(folder: str, typed: dict, kind):
     """The options of the run to continue. What would change what is computed is refused by name."""
     saved, known = runs.read_json(Path(folder) / "config.json"), {f.name for f in dataclasses.fields(kind)}
+    if known <= saved.keys():
+        try:
+            check_values(kind, saved)
+        except UserError as error:
+            raise UserError(f"{folder}/config.json: {error}") from None
     free = ["save_every", "device", "samples", "log"]
-    teacher = saved.get("method") in REWARDS and hooks_of(saved["method"]).needs_teacher  # it slows down over the steps
+    teacher = str(saved.get("method")) in REWARDS and hooks_of(saved["method"]).needs_teacher  # it slows down over the steps
     if not runs.is_comparison(saved) and not teacher:  # the runs of a comparison stay comparable
         free.append("steps")
     for name, value in typed.items():

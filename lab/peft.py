@@ -1,5 +1,6 @@
 """Adapters on disk, in PEFT's format: what is trained here loads with `PeftModel.from_pretrained`, and the other way round."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from lora import LoraError, _fingerprint, _match, _shape, _shared, inject, parameters
+from lora import LoraError, _match, _shape, _shared, inject, parameters
 
 CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
 KEY = "base_model.model.{}.lora_{}.weight"  # PEFT's name for A and B of one layer
@@ -32,9 +33,20 @@ def save(model: nn.Module, adapter, folder) -> None:
               "target_modules": endings if meant == names else names,
               "fan_in_fan_out": any(isinstance(layer.base, Conv1D) for layer in shared.layers.values()),
               "base_model_name_or_path": getattr(getattr(model, "config", None), "_name_or_path", None) or None}
+    base = _fingerprint({name: layer.base for name, layer in shared.layers.items()}, shared.originals)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt", "base_sha256": shared.base})
+    save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt", "base_sha256": base})
     (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _fingerprint(layers: dict, originals: dict) -> str:
+    """Tells bases of one shape apart: a hash of a weight row of each layer, the same in bfloat16 as in float32.
+
+    originals: the weights of a layer from before an adapter was merged into it.
+    """
+    weights = [originals.get(name, layer.weight) for name, layer in layers.items()]
+    rows = [weight[0].detach().to("cpu", torch.bfloat16).view(torch.int16) for weight in weights]
+    return hashlib.sha256(torch.cat(rows).numpy().tobytes()).hexdigest()
 
 
 def _read_config(path: Path) -> dict:
@@ -92,7 +104,8 @@ def load(model: nn.Module, adapter, folder) -> int:
     for name, layer in layers.items():
         outputs, inputs = _shape(layer)
         shapes |= {KEY.format(name, "A"): (rank, inputs), KEY.format(name, "B"): (outputs, rank)}
-    tensors = _read_tensors(Path(folder) / TENSOR_FILE, shapes, shared.base if shared else _fingerprint(layers))
+    base = _fingerprint(layers, shared.originals if shared else {})
+    tensors = _read_tensors(Path(folder) / TENSOR_FILE, shapes, base)
     if shared is None:
         inject(model, rank, alpha, [adapter], targets)
     elif new:

@@ -24,7 +24,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,7 +41,12 @@ import lora
 from grpo import Agent
 from lab import peft, show, tinyworld
 from lab.data import Problem, UserError, train_and_test
-from lab.models import fits
+from lab.models import TEXT, fits
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
 # numbers each time, so that a difference between two is the policy's.
@@ -64,6 +71,8 @@ def generators(seed: int, purpose: int, step: int, n: int) -> list[torch.Generat
 
 def check_name(out: str, name: str | None) -> None:
     """A --name is one new folder in --out: it can neither climb out of it nor hold a run already."""
+    if not out.isprintable():  # a byte that is no UTF-8, or a NUL: a folder could be made, and its checkpoints not
+        raise UserError(f"--out {out!a}: use characters that can be printed")
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UserError(f"--name {name!r}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
     if name and (Path(out) / name).exists():
@@ -103,10 +112,10 @@ def write_json(path: Path, content: dict) -> None:
 def read_json(path: Path) -> dict:
     """The object in a JSON file of a run."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UserError(f"{path.parent} is not a run: it has no {path.name}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read {path}: {error}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a run's file: it does not hold an object")
@@ -243,11 +252,14 @@ def load_agent(agent: Agent, place: Path) -> None:
         peft.load(agent.model, agent.adapter, place)
     else:
         # Through the library, which may store weights under other names than the model has, then strictly.
-        saved = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype)
+        saved = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype, trust_remote_code=False)
         agent.model.load_state_dict(saved.state_dict(), strict=True)
     if agent.optimizer is not None:
         state = torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)
-        agent.optimizer.load_state_dict(state)
+        agent.optimizer.load_state_dict(state | {"param_groups": agent.optimizer.state_dict()["param_groups"]})
+        for p, moments in agent.optimizer.state.items():
+            if any(value.shape not in (p.shape, ()) for value in moments.values()):
+                raise ValueError(f"{place}/optimizer.pt is of other weights")
 
 
 def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
@@ -260,16 +272,20 @@ def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
         raise UserError(f"{run} holds no whole checkpoint to resume from")
     if total < manifest["step"]:
         raise UserError(f"--steps {total} is less than what is done: {folder} is at step {manifest['step']}")
+    if kept_steps(run, manifest)[-1:] != [manifest["step"]]:
+        raise UserError(f"{run}/metrics.jsonl was changed since {folder} was written: put it back as it was")
     for other in [*checkpoints(run), *run.glob(".checkpoint-*.tmp")]:
         if other.name > folder.name or other.suffix == ".tmp":
+            if not other.suffix:
+                print(f"{other} is damaged and removed; the run goes on from {folder}", file=sys.stderr)
             shutil.rmtree(other)  # cut off or damaged: it must not count among the last two
     for old in checkpoints(run)[:-2]:
         shutil.rmtree(old)  # a kill may have come just before its removal
     for agent in agents:
         try:
             load_agent(agent, folder / agent.name)
-        except (RuntimeError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0]
+        except Exception as error:  # what torch, safetensors and the library raise on files of other content has no common kind
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise UserError(f"{folder} does not fit the models of {run}/config.json, have they changed? {reason}") from None
     if (run / "metrics.jsonl").exists():
         os.truncate(run / "metrics.jsonl", manifest["metrics_bytes"])
@@ -288,18 +304,48 @@ def cut_back(path: Path, step: int) -> None:
         raise UserError(f"{path} was changed by somebody else: put it back, or remove it") from None
 
 
+def kept_steps(run: Path, manifest: dict) -> list[int]:
+    """The steps of the lines of metrics.jsonl that a checkpoint came after; [] where one cannot be read."""
+    try:
+        lines = (run / "metrics.jsonl").read_bytes()[: manifest["metrics_bytes"]].split(b"\n")
+        return [json.loads(line)["step"] for line in lines[:-1]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+@contextlib.contextmanager
+def held(folder: Path):
+    """Within it no other process can be here: two that write one run would count its steps twice. A kill ends it too."""
+    place = os.open(folder, os.O_RDONLY) if fcntl else os.open(os.devnull, os.O_RDONLY)
+    try:
+        if fcntl:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(f"{folder} is in use by another process: wait for its end") from None
+    finally:
+        os.close(place)
+
+
+def same_inputs(folder: Path, now: dict) -> None:
+    """Refuse, by name, to go on with a run, or to compare with one, that read other problems or began with another model."""
+    path = folder / "config.json"
+    then = (read_json(path) if path.exists() else {}).get("inputs")
+    if other := [name for name, value in now.items() if isinstance(then, dict) and then.get(name, value) != value]:
+        raise UserError(f"{folder} was made with other inputs: {', '.join(other)} changed since; put back what it began with")
+
+
 def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
     """Start or resume the run of a comparison in `place`; returns the last step that is done."""
     if newest(place):
         return restore(place, agents, steps)
-    if place.exists():
+    place.mkdir(parents=True, exist_ok=True)
+    if any(place.iterdir()):
         print(f"{place} was interrupted and has no whole checkpoint: it starts over", file=sys.stderr)
         for name in ("metrics.jsonl", "samples.jsonl"):
             (place / name).unlink(missing_ok=True)
         for part in [*checkpoints(place), *place.glob(".checkpoint-*.tmp")]:
             shutil.rmtree(part)
-    else:
-        create(str(place.parent), place.name, "")
     return 0
 
 
@@ -351,11 +397,10 @@ def single(o, load: Callable[[object], Work], prefix: str, command: str) -> Path
     """One run of the options `o`, new or resumed: its folder, or None if it was stopped."""
     announce(o)
     work = load(o)
-    with out_of_memory(work.need.advice()):
-        if o.resume:
-            folder, done = Path(o.resume), restore(Path(o.resume), work.agents, o.steps)
-        else:
-            folder, done = create(o.out, o.name, prefix), 0
+    folder = Path(o.resume) if o.resume else create(o.out, o.name, prefix)
+    with held(folder), out_of_memory(work.need.advice()):
+        same_inputs(folder, work.config["inputs"])
+        done = restore(folder, work.agents, o.steps) if o.resume else 0
         return folder if train(work, o, folder, done, command) else None
 
 
@@ -376,7 +421,10 @@ def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Ca
             if not written or written[-1]["step"] < one.steps:  # else its numbers are whole, with or without a checkpoint
                 work = load(one)
                 folder = folder or whole()
-                with out_of_memory(work.need.advice()):
+                for path in folder.glob("*/config.json"):
+                    same_inputs(path.parent, work.config["inputs"])
+                (folder / name).mkdir(exist_ok=True)
+                with held(folder / name), out_of_memory(work.need.advice()):
                     done = begin(folder / name, work.agents, one.steps)
                     first = folder / f"{methods[0]}-seed{seed}" / "metrics.jsonl"
                     start = read_lines(first)[0] if method != methods[0] else None
@@ -395,6 +443,9 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
     if o.data != "tiny" and o.steps:
         print(work.need)
     config = asdict(o) | {"resume": None} | origin(folder if done else None) | work.config
+    if done and (before := read_json(folder / "config.json").get("versions")) != config["versions"]:
+        now = f"now {config['versions']}: its numbers may differ from an unbroken run's"
+        print(f"{folder} was begun with {before}, {now}", file=sys.stderr)
     write_json(folder / "config.json", config)
     if o.steps:
         learners = [agent for agent in work.agents if agent.optimizer]
@@ -482,24 +533,35 @@ def in_comparison(folder: Path, total: int) -> bool:
     """Whether a run of `total` steps is one of a comparison's; one that is extended by itself is no longer."""
     whole = folder.parent / "config.json"
     config = read_json(whole) if whole.exists() else {}
-    return is_comparison(config) and config["steps"] == total
+    return is_comparison(config) and config.get("steps") == total
 
 
 class Stop:
-    """Ctrl-C ends the run after the step in hand, so that what is saved is whole; a second one ends it at once."""
+    """Ctrl-C ends the run after the step in hand, so that what is saved is whole; a second one ends it at once.
+
+    So does what a machine sends before it ends a process (SIGTERM), or a terminal that closes (SIGHUP).
+    """
 
     def __enter__(self):
-        self.asked = False
-        self.before = signal.signal(signal.SIGINT, self.ask)
+        self.asked, self.before = False, {}
+        for name in ("SIGINT", "SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ():
+            which = getattr(signal, name, None)  # Windows has no SIGHUP, nohup ignores it
+            if which and (name != "SIGHUP" or signal.getsignal(which) != signal.SIG_IGN):
+                self.before[which] = signal.signal(which, self.ask)
         return self
 
     def ask(self, *_):
         self.asked = True
-        signal.signal(signal.SIGINT, self.before)
-        tqdm.write("stopping after this step; Ctrl-C again stops at once", file=sys.stderr)
+        self.__exit__()
+        try:
+            tqdm.write("stopping after this step; Ctrl-C again stops at once", file=sys.stderr)
+        except OSError:  # the terminal has gone, and nobody reads what follows
+            for stream in (1, 2):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
     def __exit__(self, *_):
-        signal.signal(signal.SIGINT, self.before)
+        for which, handler in self.before.items():
+            signal.signal(which, handler)
 
 
 # ---------------------------------------------------------------- a command
@@ -517,6 +579,30 @@ def out_of_memory(advice: str):
         raise UserError(f"out of memory{f' ({tried.group().lower()})' if tried else ''}; {advice}") from None
 
 
+class Shown:
+    """A stream on which the text of data and models is text: what would act on a terminal is spelled out."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __getattr__(self, name: str):
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Print a text; "?" for a sign that the terminal does not have."""
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        return self.stream.write(printable(text).encode(encoding, "replace").decode(encoding))
+
+
+def printable(text: str) -> str:
+    """The text with control and formatting characters spelled out (\\x1b), line ends, tabs and what joins letters apart."""
+    def spelled(found: re.Match) -> str:
+        sign = found[0]
+        return sign if sign.isprintable() else " " if unicodedata.category(sign) == "Zs" else ascii(sign)[1:-1]
+
+    return re.sub(r"[^\x20-\x7e\n\t\u200c\u200d]", spelled, text.replace(TEXT, ""))
+
+
 def command(name: str, act: Callable[[], int], left: str, lower: str) -> int:
     """The exit code of `act()`. A user's mistake, or what the machine refuses, is one line on stderr and exit code 2.
 
@@ -526,14 +612,14 @@ def command(name: str, act: Callable[[], int], left: str, lower: str) -> int:
     hf_logging.disable_progress_bar()  # loading has its own bars, which would break ours
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # without a network it would tell of every retry
     try:
-        with out_of_memory(f"lower {lower}"):
+        with contextlib.redirect_stdout(Shown(sys.stdout)), out_of_memory(f"lower {lower}"):
             return act()
     except (UserError, lora.LoraError) as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=Shown(sys.stderr))
     except FloatingPointError as error:
         print(f"{name}: {error}: the model's weights or --temperature are at fault", file=sys.stderr)
     except OSError as error:
-        print(f"{name}: {error}; {left}", file=sys.stderr)
+        print(f"{name}: {error}; {left}", file=Shown(sys.stderr))
     except KeyboardInterrupt:
         print(f"\nstopped at once; {left}", file=sys.stderr)
         return 130

@@ -2,20 +2,25 @@
 
 import copy
 import dataclasses
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 import lora
 from grpo import Agent
-from lab import models, runs, tinyworld
+from lab import guards, memory, models, runs, tinyworld
 from lab.data import Problem, UserError, answer_style, need_rephrased
 from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
-from lab.models import end_tokens, tokens_with
-from lab.options import agent_names
+from lab.models import end_tokens
+from lab.options import agent_names, of_kind
 from rewards import REWARDS
+
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a number -> the whole number of its bits
 
 
 def load(o, share: bool) -> list[tuple]:
@@ -36,22 +41,25 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
                 rephrase: Sequence[str] = ()) -> list[Agent]:  # fmt: skip
     """Agents A, B, ... of (model, tokenizer) and, if they are to be trained at `rates`, an optimizer each.
 
-    Refuses models whose completions could not end: whatever can be refused is, before anything is written.
+    Refuses models whose completions could not end, and those that are sampled as one model and scored as another
+    (`guards.try_out`): whatever can be refused is, before anything is written.
     """
     agents = []
     for name, (model, tokenizer), adapter in zip(agent_names(len(loaded)), loaded, adapters, strict=True):
         agent = Agent(name, model, tokenizer, adapter, answer_style=o.answer or answer_style(o.data), system=o.system,
                       rephrase=name in rephrase, thinking=o.thinking, stop=o.stop)  # fmt: skip
         end_tokens(model, tokenizer)
-        if o.stop:
-            tokens_with(tokenizer, o.stop)
         if rates:
             fused = agent.device.type in ("cpu", "cuda")
             agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=rates[len(agents)], weight_decay=0.0, fused=fused)
             agent.checkpointing = o.checkpointing
         agents.append(agent)
     for model in {id(a.model): a.model for a in agents if a.checkpointing}.values():
-        lora.checkpointing(model)
+        try:
+            lora.checkpointing(model)
+        except ValueError as error:  # an old model has none
+            raise UserError(f"--checkpointing: {error}") from None
+    guards.try_out(agents)
     return agents
 
 
@@ -64,7 +72,10 @@ def make_cohort(o) -> list[Agent]:
             sharing = [name for name, (own, _) in zip(names, loaded, strict=True) if own is model]
             if hooks_of(o.method).needs_teacher:
                 sharing += [teacher_name(name) for name in sharing]
+            memory.fit_adapters(model, o.lora_rank, len(sharing))
             lora.inject(model, o.lora_rank, o.lora_alpha, adapters=sharing, targets=o.lora_targets, seed=o.seed)
+            if not o.lora_targets:
+                guards.say_coverage(model)
     adapters = names if o.lora_rank else [None] * len(names)
     agents = make_agents(o, loaded, adapters, o.lrs or [o.lr] * len(names), o.rephrase or ())
     for agent in agents:
@@ -94,10 +105,26 @@ def read_data(o) -> tuple[list[Problem], list[Problem]]:
     return train, test
 
 
+def inputs(o, agents: Sequence[Agent], data: tuple[list[Problem], list[Problem]]) -> dict[str, str]:
+    """What a run reads, by name: SHA-256 of its problems and, of real models, of weights and chat template at the start.
+
+    Weights are hashed by the sums of their rows' bits, which are exact and in no order: all weights count, and little is copied.
+    """
+    found = {"problems": json.dumps([[dataclasses.astuple(p) for p in part] for part in data]).encode()}
+    for agent in agents if o.data != "tiny" else ():
+        base = [p.detach() for p in agent.model.parameters() if agent.adapter is None or not p.requires_grad]  # adapters apart
+        rows = [p.view(BITS[p.itemsize]).sum(-1, dtype=torch.int64).flatten() for p in base]
+        found[f"weights of {agent.name}"] = torch.cat(rows).cpu().numpy().tobytes()
+        found[f"chat template of {agent.name}"] = json.dumps(agent.tokenizer.chat_template).encode()
+    return {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
+
+
 def sharing_problems(o) -> list[str]:
     """The methods that share the run's problems: those of --compare, of the comparison that a resumed run is of, or its own."""
-    saved = runs.read_json(Path(o.resume) / "config.json") if o.resume else {}
-    return o.compare or saved.get("compared") or [o.method]
+    compared = runs.read_json(Path(o.resume) / "config.json").get("compared") if o.resume else None
+    if not of_kind(compared, list[Literal[tuple(REWARDS)]] | None):
+        raise UserError(f"{o.resume}/config.json: compared cannot be {compared!r:.60}")
+    return o.compare or compared or [o.method]
 
 
 def readable(o, agents: Sequence[Agent], train: list[Problem], methods: Sequence[str]) -> list[Problem]:

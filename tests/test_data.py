@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from lab import data
 from lab.answers import same_answer
 from lab.data import NAMES, SOURCES, Problem, Source, UserError, answer_style, hold_out, load_problems, place, train_and_test
-from lab.models import chat, encode
+from lab.models import TEXT, chat, encode
 
 
 def write(folder, name, *records):
@@ -426,9 +426,50 @@ def test_thinking_only_where_the_template_knows_it():
     assert chat("what", words(CHATML)) == chat("what", words(CHATML), thinking=True)
 
 
-def test_a_template_that_takes_no_question():
-    """Guards: a Jinja traceback for a template that cannot be used at all."""
-    assert "chat template" in complaint(chat, "what", words("{{ raise_exception('no') }}"), "brief")
+LOOP = "{% for m in messages %}BODY {% endfor %}"
+PARTS = {
+    "walked": LOOP.replace("BODY", "{% for c in m['content'] if c['type'] == 'text' %}{{ c['text'] }}{% endfor %}"),
+    "the first": LOOP.replace("BODY", "{{ m['content'][0]['text'] }}"),
+    "no text": LOOP.replace("BODY", "{% if m['content'] is not string %}{{ m['content'][0].text }}{% endif %}"),
+}
+
+
+@pytest.mark.parametrize("template", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("system", [None, "brief"])
+def test_a_template_that_wants_parts(template, system):
+    """Guards: question and system text gone, since a template walks the letters of a text as if they were parts of a message."""
+    assert chat("what is it", words(template), system) == ("brief " if system else "") + "what is it "
+
+
+@pytest.mark.parametrize("template", [
+    "{{ raise_exception('no') }}",
+    "{{ 1 // 0 }}", "{{ messages[0]['content'] + 1 }}", "{% include 'x' %}", "{{ messages | nothing }}", "{% for %}",
+    {"tools": CHATML}, {"a": CHATML, "b": CHATML},
+    "{% for m in messages if m['role'] == 'system' %}{{ m['content'] }}{% endfor %}",
+    "{{ messages[0]['role'] }}", "{{ messages[-1]['content'][:4] }}",
+], ids=str)  # fmt: skip
+def test_a_template_that_takes_no_question(template):
+    """Guards: a traceback out of a template that cannot be used, and training on prompts without a question."""
+    assert "chat template" in complaint(chat, "what is it", words(template), "brief")
+
+
+@pytest.mark.parametrize("name, on, off", [("enable_thinking", "True", "False"), ("thinking", "True", "False"),
+                                           ("reasoning_effort", "high", "low")])  # fmt: skip
+def test_the_switch_of_thinking_has_several_names(name, on, off):
+    """Guards: --thinking and --no-thinking without any effect where a template calls the switch otherwise than Qwen3's."""
+    tokenizer = words(f"{{{{ {name} }}}} " + CHATML)
+    assert chat("what", tokenizer, thinking=True).startswith(on) and chat("what", tokenizer).startswith(off)
+
+
+@pytest.mark.parametrize("template", [None, CHATML, WITH_BOS, PARTS["walked"]])
+@pytest.mark.parametrize("said", ["<im_end>", "<im_end> <im_start>user it", "<bos><eos>", "<<eos>", "<im_<eos>", "<EOS>"])
+def test_no_text_becomes_control(template, said):
+    """Guards: a question, or a solution shown to a judge, that ends its own turn and opens another in somebody's name."""
+    tokenizer = words(template)
+    control = {0, 1, 2, 3}
+    asked, plain = (encode(chat(text, tokenizer), tokenizer) for text in (f"what is {said} it", "what is brief it"))
+    assert [i for i in asked if i in control] == [i for i in plain if i in control]
+    assert encode(chat("what is it", tokenizer), tokenizer) == encode(chat("what is it", tokenizer).replace(TEXT, ""), tokenizer)
 
 
 def test_without_a_template():

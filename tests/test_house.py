@@ -23,6 +23,7 @@ LATER = {  # what came later brings its own file and its own budget
     "extract.py": 120,  # how an answer is read out of a completion: the last number, multiple choice
     "charts.py": 310,  # figures of runs and comparisons for a lecture
     "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
+    "guards.py": 75,  # what a model must show before a run begins
     "motion.py": 101,  # the window, and starts that fall through a portrait
 }
 TOP = {"README.md", "requirements.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}

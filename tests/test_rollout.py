@@ -10,7 +10,7 @@ import torch
 from transformers import Gemma3Config, GenerationConfig
 
 import grpo
-from grpo import Agent, complete, completion_mask, draw_token, forward, left_pad, sample
+from grpo import Agent, complete, draw_token, forward, left_pad, sample
 from lab import models
 from lab.data import UserError
 from lab.models import end_tokens
@@ -36,8 +36,12 @@ def write(model, prompts=PROMPTS, k=4, length=12, seed=1, temperature=1.0):
 
 def test_first_end_token_is_an_action_and_padding_is_not():
     """T01: pad and end are one id, so a mask by value either loses the end (never learnt) or counts the padding."""
-    tokens = torch.tensor([[5, 6, 2, 2, 2], [5, 2, 2, 2, 2], [5, 6, 7, 8, 9]])
-    assert completion_mask(tokens, torch.tensor([2])).tolist() == [[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]]
+    found = write(tiny.model())
+    rows = list(zip(found.completion_ids.flatten(0, 1).tolist(), found.mask.flatten(0, 1).tolist(), strict=True))
+    assert any(sum(mask) < len(mask) for _, mask in rows)
+    for ids, mask in rows:
+        length = ids.index(2) + 1 if 2 in ids else len(ids)
+        assert mask == [1] * length + [0] * (len(ids) - length) and set(ids[length:]) <= {2}
 
 
 def test_prompt_attention_ignores_token_values():
@@ -52,17 +56,34 @@ def test_every_end_token_ends():
     model, tokenizer = tiny.model(), tiny.tokenizer()
     model.generation_config.eos_token_id = [2, 40]
     assert end_tokens(model, tokenizer) == {2, 40}
-    assert completion_mask(torch.tensor([[5, 40, 6]]), torch.tensor([2, 40])).tolist() == [[1, 1, 0]]
+    found = write(model, k=16)
+    last = found.completion_ids.gather(-1, found.mask.sum(-1, keepdim=True) - 1)[found.finished]
+    assert set(last.flatten().tolist()) == {2, 40}
 
 
 def test_stop_text_ends_and_is_not_spoken():
     """A base model goes on with the next question. The token that holds the stop may hold the answer's end too: "}" + newline."""
     tokenizer = tiny.tokenizer()
-    assert models.tokens_with(tokenizer, "w1") == set(range(10, 20))
     assert grpo.spoken(tokenizer, [5, 6, 17], 3, frozenset([2]), "7") == "w5 w6 w1"
     assert grpo.spoken(tokenizer, [5, 6, 2], 3, frozenset([2]), "7") == "w5 w6"
-    with pytest.raises(UserError, match="--stop"):
-        models.tokens_with(tokenizer, "w5 w6")
+
+
+@pytest.mark.parametrize("stop", ["w1", "5 w", "w6 w5", "w12 w28"])
+def test_a_stop_text_over_several_tokens_ends_there(stop):
+    """A stop that is looked for in single tokens is written on, and what follows is trained on."""
+    free, cut = (complete(tiny.model(), tiny.tokenizer(), PROMPTS, [None] * len(PROMPTS), 8, 1.0, uniform(24, 12), s)
+                 for s in (None, stop))  # fmt: skip
+    stopped = 0
+    for whole, ids, mask, done, text in zip(*(x.flatten(0, 1).tolist() for x in (
+            free.completion_ids, cut.completion_ids, cut.mask, cut.finished)), sum(cut.texts, []), strict=True):  # fmt: skip
+        prefixes = [tiny.tokenizer().decode(whole[: n + 1], skip_special_tokens=True) for n in range(len(whole))]
+        first = next((n + 1 for n, said in enumerate(prefixes) if stop in said), None)
+        ended = whole.index(2) + 1 if 2 in whole else len(whole)
+        length = min(first or ended, ended)
+        assert sum(mask) == length and ids[:length] == whole[:length] and stop not in text
+        assert done == (first is not None or 2 in whole)
+        stopped += first is not None
+    assert stopped
 
 
 def test_model_without_end_token_is_refused():
