@@ -41,17 +41,12 @@ def load_model(source: str, device: torch.device, dtype: str):
         config = transformers.AutoConfig.from_pretrained(source, **safe)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **safe)
         no_dropout(config)
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
-            source, config=config, dtype=getattr(torch, dtype), output_loading_info=True, **safe
-        )
+        model = whole_model(source, config=config, dtype=getattr(torch, dtype))
     except Exception as error:  # of the library, torch, safetensors and tokenizers, which raises plain ones, on any broken file
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UserError(
             f"cannot load the model {source!r} (a folder with config.json and weights, or a name on a reachable hub): {reason}"
         ) from None
-    absent = sorted(found["missing_keys"]) + [str(key) for key in found["mismatched_keys"]]
-    if absent:  # the library would draw these at random
-        raise UserError(f"the weights of {source!r} do not fit its config.json: {absent[0]} and {len(absent) - 1} more")
     if getattr(model, "_hf_peft_config_loaded", False):
         raise UserError(f"{source!r} holds an adapter beside its weights, and both were loaded: move adapter_config.json away")
     if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
@@ -63,6 +58,15 @@ def load_model(source: str, device: torch.device, dtype: str):
     # What else it says of sampling counts for nothing here, and can be such that the library refuses to write it.
     model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
     return model.to(device).eval(), tokenizer
+
+
+def whole_model(source, **options) -> PreTrainedModel:
+    """The library's loading of a causal language model; ValueError for weights that it would draw at random."""
+    options |= {"output_loading_info": True, "trust_remote_code": False}
+    model, found = transformers.AutoModelForCausalLM.from_pretrained(source, **options)
+    if absent := sorted(found["missing_keys"]) + [str(key) for key in found["mismatched_keys"]]:
+        raise ValueError(f"its weights do not fit its config.json: {absent[0]} and {len(absent) - 1} more")
+    return model
 
 
 def no_dropout(config: PreTrainedConfig) -> None:

@@ -41,7 +41,7 @@ import lora
 from grpo import Agent
 from lab import peft, show, tinyworld
 from lab.data import Problem, UserError, train_and_test
-from lab.models import TEXT, fits
+from lab.models import TEXT, fits, whole_model
 
 try:
     import fcntl
@@ -252,7 +252,7 @@ def load_agent(agent: Agent, place: Path) -> None:
         peft.load(agent.model, agent.adapter, place)
     else:
         # Through the library, which may store weights under other names than the model has, then strictly.
-        saved = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=agent.model.dtype, trust_remote_code=False)
+        saved = whole_model(place, dtype=agent.model.dtype)
         agent.model.load_state_dict(saved.state_dict(), strict=True)
     if agent.optimizer is not None:
         state = torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)

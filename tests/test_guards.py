@@ -1,18 +1,32 @@
 """Models that would be got wrong are refused in one line, before a run has a folder; and those that must not be refused."""
 
+import io
 import json
+import os
 import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
 
 import pytest
+import safetensors.torch
 import tiny
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+import cohort
 import lora
 from grpo import Agent, sample_cohort
-from lab import guards, memory, models, peft
+from lab import guards, memory, models, peft, runs
 from lab.data import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
 
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 # name -> (type, settings beside tiny.SMALL, what the refusal says or None: of all weights, LoRA, LoRA and checkpointing)
@@ -231,3 +245,274 @@ def test_linear_layers_of_an_expert_may_fold_rows():
     x = torch.randn(4, 5, 4)
     with lora.use(net, ["B", "A", "A", "B"]):
         assert torch.equal(net(x).flatten(0, 1), net(x.flatten(0, 1)))
+
+
+# ---------------------------------------------------------------- a run and its folder
+
+SMALL = ("--method intuitor --answer number --steps 2 --prompts 2 --k 2 --max-new-tokens 4 --eval-problems 2 --eval-k 1 "
+         "--eval-every 0 --save-every 1 --device cpu").split()  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[[], ["--lora-rank", "2"]], ids=["all weights", "lora"])
+def made(request, tmp_path_factory):
+    """A finished run of two agents of one model, its model and its data, in one folder."""
+    place = tmp_path_factory.mktemp("made")
+    tiny.model("qwen3").save_pretrained(place / "model")
+    tiny.tokenizer().save_pretrained(place / "model")
+    problems = [{"question": f"w{i} w{i + 1}", "answer": str(i)} for i in range(3, 9)]
+    (place / "data.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    models = ["--models", *[str(place / "model")] * 2, "--data", str(place / "data.jsonl")]
+    assert cohort.main([*models, *SMALL, *request.param, "--out", str(place), "--name", "run"]) == 0
+    return place
+
+
+@pytest.fixture
+def place(made, tmp_path):
+    """A copy of it, whose config.json names the copies."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace(str(made), str(tmp_path)))
+    return tmp_path
+
+
+def said(capsys, *arguments: str) -> tuple[int, str]:
+    """Exit code and the last line on stderr of cohort.py."""
+    capsys.readouterr()
+    code = cohort.main(list(arguments))
+    return code, capsys.readouterr().err.strip().split("\n")[-1]
+
+
+def other_lines(change):
+    def do(place):
+        path = place / "data.jsonl"
+        path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+    return do
+
+
+def other_weight(name: str):
+    def do(place):
+        weights = load_file(place / "model" / "model.safetensors")
+        weights[name].view(-1)[5] += 1
+        save_file(weights, place / "model" / "model.safetensors", metadata={"format": "pt"})
+    return do
+
+
+def other_template(place):
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(place / "model")
+    tokenizer.chat_template = "{{ messages[-1]['content'] }}"
+    tokenizer.save_pretrained(place / "model")
+
+
+INPUTS = {
+    "reordered": (other_lines(lambda x: x[::-1]), "problems"),
+    "extended": (other_lines(lambda x: [*x, x[0].replace("w3", "w9")]), "problems"),
+    "replaced": (other_lines(lambda x: [x[0].replace('"3"', '"4"'), *x[1:]]), "problems"),
+    "embeddings": (other_weight("model.embed_tokens.weight"), "weights of A, weights of B"),
+    "a norm": (other_weight("model.norm.weight"), "weights of A, weights of B"),
+    "template": (other_template, "chat template of A, chat template of B"),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_run_knows_its_inputs(name, place, capsys):
+    """Guards: a run that goes on, or is compared, with other problems, another base or another template than it began with."""
+    change, named = INPUTS[name]
+    before = (place / "run" / "metrics.jsonl").read_bytes()
+    assert said(capsys, "--resume", str(place / "run"), "--steps", "3")[0] == 0
+    change(place)
+    code, line = said(capsys, "--resume", str(place / "run"), "--steps", "4")
+    assert code == 2 and f": {named} changed" in line
+    assert (place / "run" / "metrics.jsonl").read_bytes().startswith(before)
+
+
+def test_a_comparison_knows_its_inputs(place, capsys):
+    """Guards: a row of a comparison, made later, that was trained on other problems than the rows above it."""
+    models = ["--models", *[str(place / "model")] * 2, "--data", str(place / "data.jsonl")]
+    assert cohort.main([*models, *SMALL[2:], "--compare", "intuitor", "rent", "--out", str(place), "--name", "both"]) == 0
+    shutil.rmtree(place / "both" / "rent-seed0")
+    INPUTS["reordered"][0](place)
+    code, line = said(capsys, "--resume", str(place / "both"))
+    assert code == 2 and "intuitor-seed0" in line and "problems changed" in line
+
+
+FIELDS = [
+    *(("steps", x) for x in ("3", 0, None, 1e9, True)), *(("k", x) for x in (1, "2", 10**30)), *(("lr", x) for x in ("1e-4", 0)),
+    *(("seed", x) for x in (-1, 2**32, 0.5)), *(("models", x) for x in ("m", [1], {})), *(("agents", x) for x in ("2", 0)),
+    *(("method", x) for x in ("nope", ["corl"], None)), ("topics", "carry"), ("cohort", 1), ("average", "mean"), ("answer", "x"),
+    ("strengths", ["a", "b"]), ("clip", 1e300), ("clip", float("nan")), ("compared", ["nope"]), ("compared", 3),
+    ("compared", [["corl"]]), ("prompts", 10**9), ("inputs", {"problems": "0"}), ("data", ["tiny"]), ("stop", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, value", FIELDS, ids=str)
+def test_a_runs_options_are_input_like_any_other(name, value, place, capsys):
+    """Guards: tracebacks, or values that the command line refuses, out of a config.json that somebody edited or sent."""
+    config(place / "run", **{name: value})
+    code, line = said(capsys, "--resume", str(place / "run"), "--steps", "3")
+    assert code == 2 and line.startswith("cohort.py: ")
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 100_000, "", "[]", "3"])
+def test_a_config_that_is_none(content, place, capsys):
+    """Guards: a RecursionError out of a file of brackets."""
+    (place / "run" / "config.json").write_text(content)
+    code, line = said(capsys, "--resume", str(place / "run"), "--steps", "3")
+    assert code == 2 and line.startswith("cohort.py: ")
+
+
+def test_a_byte_order_mark_is_no_fault(place, capsys):
+    """Guards: a run that an editor has touched and that no longer loads."""
+    path = place / "run" / "config.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert said(capsys, "--resume", str(place / "run"), "--steps", "3")[0] == 0
+
+
+def sealed(place, path: str, content: bytes) -> None:
+    """Put other content into the newest checkpoint, under a right seal."""
+    folder = runs.newest(place / "run")
+    (folder / path).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["sha256"]
+    manifest["files"][path] = {"bytes": len(content), "sha256": runs.digest(folder / path)}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"sha256": runs.seal(manifest)}))
+
+
+def saved(tensors: dict) -> bytes:
+    return safetensors.torch.save(tensors, metadata={"format": "pt"})
+
+
+def torched(thing) -> bytes:
+    file = io.BytesIO()
+    torch.save(thing, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("path, content", [
+    *(("A/optimizer.pt", x) for x in (b"", b"<html>", pickle.dumps(Runs()), torched([1]), torched({}), torched({"state": {0: 3}}),
+      torched({"state": {0: {"exp_avg": torch.ones(1, 2, 3)}}, "param_groups": []}))),
+    *(("A/WEIGHTS", x) for x in (b"", b"<html>", saved({}), saved({"x": torch.ones(2)}))),
+], ids=lambda x: x if isinstance(x, str) else "")  # fmt: skip
+def test_other_content_under_a_right_seal(path, content, place, capsys):
+    """Guards: tracebacks, or an object that is run, out of a checkpoint that somebody else sent."""
+    adapter = runs.read_json(place / "run" / "config.json")["lora_rank"]
+    path = path.replace("WEIGHTS", "adapter_model.safetensors" if adapter else "model.safetensors")
+    sealed(place, path, content)
+    code, line = said(capsys, "--resume", str(place / "run"), "--steps", "3")
+    assert code == 2 and "does not fit the models" in line
+
+
+def test_no_code_comes_with_a_checkpoint(place, capsys, monkeypatch):
+    """Guards: a question at the terminal whether to run code that came with a run, and the code run on "y"."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
+    (runs.newest(place / "run") / "A" / "evil.py").write_text("raise SystemExit('run')")
+    code = {"auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}, "model_type": "evil"}
+    if not (runs.newest(place / "run") / "A" / "config.json").exists():
+        pytest.skip("an adapter has no config of a model")
+    sealed(place, "A/config.json", json.dumps(code).encode())
+    code, line = said(capsys, "--resume", str(place / "run"), "--steps", "3")
+    assert code == 2 and line.startswith("cohort.py: ")
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: x.replace(b"\n", b"\r\n"), lambda x: x[:-20] + b"#" * 19 + b"\n", lambda x: b"{}\n" + x, lambda x: b"\x00" * len(x),
+    lambda x: x.replace(b'"step": 1', b'"step" 1'),
+])  # fmt: skip
+def test_metrics_that_were_changed(change, place, capsys):
+    """Guards: metrics.jsonl cut in the middle of a line and written on behind it; noticed after all the training."""
+    path = place / "run" / "metrics.jsonl"
+    path.write_bytes(changed := change(path.read_bytes()))
+    code, line = said(capsys, "--resume", str(place / "run"), "--steps", "3")
+    assert code == 2 and ("metrics.jsonl was changed" in line or "no whole checkpoint" in line)
+    assert path.read_bytes() == changed
+
+
+def test_a_run_is_held_by_one_process(place, capsys):
+    """Guards: two that resume one run at once, and write its steps twice."""
+    with runs.held(place / "run"):
+        code, line = said(capsys, "--resume", str(place / "run"), "--steps", "3")
+        assert code == 2 and "in use by another process" in line
+    assert said(capsys, "--resume", str(place / "run"), "--steps", "3")[0] == 0
+
+
+def test_what_was_passed_over_is_said(place, capsys):
+    """Guards: an older checkpoint, or other versions of the libraries, taken in silence."""
+    path = runs.newest(place / "run") / "A" / "tokenizer.json"
+    path.write_bytes(path.read_bytes() + b" ")
+    config(place / "run", versions={"torch": "1.0"})
+    assert cohort.main(["--resume", str(place / "run"), "--steps", "3"]) == 0
+    told = capsys.readouterr().err
+    assert "checkpoint-000002 is damaged" in told and "was begun with {'torch': '1.0'}" in told
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_what_ends_a_process_saves_it(name, place, capsys, monkeypatch):
+    """Guards: a run of hours lost because a machine was switched off, or a terminal closed, between two checkpoints."""
+    step = cohort.train_step
+
+    def sent(*arguments):
+        os.kill(os.getpid(), getattr(signal, name))
+        return step(*arguments)
+
+    monkeypatch.setattr(cohort, "train_step", sent)
+    before = [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert cohort.main(["--resume", str(place / "run"), "--steps", "9"]) == 130
+    assert "continue with: python cohort.py --resume" in capsys.readouterr().err
+    assert runs.newest(place / "run").name == "checkpoint-000003"
+    assert before == [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+
+def test_a_worker_thread_trains(place):
+    """Guards: "signal only works in main thread", and a folder left behind."""
+    codes = []
+    worker = threading.Thread(target=lambda: codes.append(cohort.main(["--resume", str(place / "run"), "--steps", "3"])))
+    worker.start()
+    worker.join()
+    assert codes == [0]
+
+
+@pytest.mark.parametrize("out", ["a\0b", "a\udcffb", "a\nb", "a\x1b[2Jb"])
+def test_an_out_folder_that_cannot_be_written(out, place, capsys):
+    """Guards: a run that trains, and then cannot save."""
+    models = ["--models", *[str(place / "model")] * 2, "--data", str(place / "data.jsonl")]
+    code, line = said(capsys, *models, *SMALL, "--out", out)
+    assert code == 2 and "--out" in line and line.isprintable()
+
+
+# ---------------------------------------------------------------- what a terminal is shown
+
+
+@pytest.mark.parametrize("text, shown", [
+    ("≤ 中 é\ta\n", "≤ 中 é\ta\n"), ("\x1b[2J\x1b]0;title\x07", r"\x1b[2J\x1b]0;title\x07"), ("a\rb\x08", r"a\rb\x08"),
+    ("\u202edrow", r"\u202edrow"), ("\x9b2J", r"\x9b2J"), ("a\u00a0b\u200d", "a b\u200d"), ("\ud800", r"\ud800"),
+    ("a\ufdd0b", "ab"),
+])  # fmt: skip
+def test_text_is_shown_as_text(text, shown):
+    """Guards: a topic, question or completion that clears the screen, renames the window or turns the line round."""
+    assert runs.printable(text) == shown
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="cp1252", newline="")
+    runs.Shown(stream).write(text)
+    stream.flush()
+    assert stream.buffer.getvalue().decode("cp1252") == shown.encode("cp1252", "replace").decode("cp1252")
+
+
+def test_every_command_shows_text_as_text(capsys):
+    """Guards: a command that prints past it; in text and in the line of an error."""
+    assert runs.command("x", lambda: print("\x1b[2J") or 0, "", "") == 0
+
+    def fails():
+        raise UserError("no \x07")
+
+    assert runs.command("x", fails, "", "") == 2
+    assert capsys.readouterr() == ("\\x1b[2J\n", "x: no \\x07\n")
+
+
+def test_ctrl_c_while_importing_is_one_line():
+    """Guards: a traceback of thirty lines out of torch for who typed the wrong command."""
+    for command in (["cohort.py"], ["agon.py"], ["-m", "lab.report", "x"]):
+        process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))  # fmt: skip
+        time.sleep(0.5)
+        for _ in range(5):
+            process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+        assert (process.returncode, told.decode().strip()) == (130, "stopped at once")

@@ -528,6 +528,8 @@ def unsafe(source: str) -> list[str]:
             said, called = {keyword.arg: keyword.value for keyword in node.keywords}, ast.unparse(node.func)
             if called in ("eval", "exec", "compile", "__import__", "os.system", "os.popen"):
                 found.append(f"{node.lineno}: {called}")
+            if called.endswith(".from_pretrained") and not {"trust_remote_code", None} & said.keys():
+                found.append(f"{node.lineno}: from_pretrained without trust_remote_code")
             if called == "torch.load" and ast.unparse(said.get("weights_only", node.func)) != "True":
                 found.append(f"{node.lineno}: torch.load without weights_only")
         for name in ("trust_remote_code", "allow_pickle", "shell"):
@@ -552,6 +554,7 @@ def test_no_module_runs_what_it_reads():
         "torch.load(path)",
         "torch.load(path, weights_only=False)",
         "AutoModel.from_pretrained(name, trust_remote_code=True)",
+        "AutoConfig.from_pretrained(name)",
         "load(name, **{'trust_remote_code': o.trust})",
         "np.load(path, allow_pickle=True)",
         "subprocess.run(text, shell=True)",
