@@ -5,14 +5,14 @@ One step (Beliaev, "Agon: Competitive Cross-Model RL with Implicit Rival Grading
      correct, and takes a GRPO step.
   2. Each draft becomes a summary: its private reasoning and its final answer are taken out (`lab/drafts.py`).
   3. The challenger reads the problem and the summary, and writes one solution for each draft: N different prompts, one group.
-     It is paid 2 c(b) + c(b) (1 - c(a)): for being right, and more where the draft was wrong. It takes a GRPO step.
+     It is paid 2 c(b) + c(b) (1 - c(a)), c = 1 if right, else 0; a is the draft, b the solution. It takes a GRPO step.
 At inference the pair works as it was trained: one drafts, the other reads the summary and answers.
 
 The same step with other turns (RECIPES) is vanilla GRPO, self-refinement, and the paper's other controls:
 
     python agon.py                          # the tiny world: zero-shot, untrained pair, GRPO and Agon
     python agon.py --compare --seeds 0 1 2  # every row of the table
-    python agon.py --model SMOLLM2 --data sums --methods agon --steps 8 --prompts 4 --n 4 --lr 2e-5 --max-new-tokens 14
+    python agon.py --model MODEL --data sums --methods agon --steps 8 --prompts 4 --n 4 --lr 2e-5 --max-new-tokens 14
 
 Departures from the paper: the drafter learns before the challenger reads, so that a model which plays both parts stays
 on-policy (for a pair the order makes no difference; self-refinement's one adapter takes two optimizer steps a step);
@@ -94,7 +94,7 @@ def reading(agent: Agent, problems: Sequence[Problem], drafted: Rollouts, n: int
 def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o) -> str:
     """The challenger's prompt: the problem and the summary of one draft, its final answer withheld.
 
-    A draft that did not end has no answer; then its last number, or what its box holds so far, is taken for one. A
+    A draft that did not end has no answer; then its last number, or what its box holds so far, is taken as its answer. A
     summary that does not fit the model's context loses its beginning. Drafter and challenger share base and template.
     """
     if o.data == "tiny":
@@ -242,7 +242,7 @@ class Options(Training):
     methods: list[Literal[tuple(RECIPES)]] | None = None  # trained beside the untrained pair, see below (default: grpo agon)
     compare: bool = False  # train them all: every row of the paper's Table 3
     model: str | None = None  # a Hugging Face causal LM, hub name or folder; without it, the tiny world's own
-    # tiny world, what the adapters have learnt at the start: taught = half of the topics each, and to read drafts; misleading =
+    # tiny world, what the adapters have learnt at the start: taught = each half of the topics, and to read drafts; misleading =
     # the same with worse drafts and readers that copy more; noise = nothing, as in the paper: they differ by --b-std alone
     start: Literal[tuple(rivals.STARTS)] = "taught"
     solve: str | None = None  # a run of agon.py, whose pair answers --question or the test part of --data: one drafts, one reads

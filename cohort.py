@@ -4,11 +4,11 @@ One step of Co-RL (Yang et al., "Co-RL", Section 3):
   1. every agent samples K answers to each question of a batch;
   2. the majority answer of agent n-1 becomes the label for agent n (a directed ring: peer votes, never one's own);
   3. each rollout earns 1 where it equals that label, else 0, and each agent takes one GRPO step on its own rollouts.
-Nothing else is shared: no weights, no gradients. Exchange the reward function (`rewards.REWARDS`) and the same loop is TTRL
-(own votes), training on ground truth, and the rest.
+Nothing else is shared: no trained weights, no gradients. Exchange the reward function (`rewards.REWARDS`) and the same loop is
+TTRL (own votes), training on ground truth, and the rest.
 
 Departures from the paper: a tie gives no label; the KL term is off unless --beta is given; agents may share one frozen base
-through LoRA adapters; the default cohort is two tiny transformers with complementary misconceptions (`tinyworld.py`), which no
+through LoRA adapters; the default cohort is two tiny transformers with complementary misconceptions (lab/tinyworld.py), which no
 paper has, to be watched on a laptop. The paper's hyper-parameters are not known here: all defaults are ours (docs/papers.md).
 
     python cohort.py                                       # the tiny cohort, one to two minutes
@@ -41,7 +41,7 @@ class Options(Training):
     """All there is to set in cohort.py. Defaults are those of the tiny cohort."""
 
     TABLE = {name: m.formula for name, m in REWARDS.items()}
-    # defaults, which any option beside it overrides: two small Qwen models, one 24 GB GPU (ours: the paper's are not known)
+    # defaults, which explicit options override: two small Qwen models, one 24 GB GPU (ours: the paper's are not known)
     preset: Literal["qwen"] | None = None
     method: Literal[tuple(REWARDS)] = "corl"  # what is paid (default: corl): see the table below
     # train the same starting weights once with each of these methods, from the same pool of problems and with the same seeds;
@@ -89,10 +89,10 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
     # 1. Every agent answers every question K times.
     prompts = [[agent.prompt(problem) for problem in problems] for agent in agents]
     draws = runs.generators(o.seed, runs.SAMPLING, step, len(agents))
-    written = sample_cohort(agents, prompts, hooks.width, o.max_new_tokens, o.temperature, draws)  # N Rollouts of [P,K]
-    # 2. The votes, the only thing that agents tell each other.
-    ballots = hooks.ballots(written, problems, step)  # N lists [P][K] of answers
-    rollouts = hooks.rollouts(written, problems, step)  # N Rollouts of [P,K]
+    written = sample_cohort(agents, prompts, hooks.width, o.max_new_tokens, o.temperature, draws)  # N Rollouts of [P,W]
+    # 2. The votes, in Co-RL the only thing that agents tell each other. W = K, unless --votes asks for more.
+    ballots = hooks.ballots(written, problems, step)  # N lists [P][W] of answers
+    rollouts = hooks.rollouts(written, problems, step)  # N Rollouts of [P,K]: those that are trained on
     line = {"step": step, "agreement": agreement_on_ring(written), "agents": {}, "samples": []}
     for n, agent in enumerate(agents):
         # 3. Each rollout is paid for giving the label: in Co-RL the majority answer of agent n-1.
@@ -138,8 +138,8 @@ def agreement_on_ring(written: Sequence[Rollouts]) -> float | None:
 def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
     """Held-out accuracy of every agent: `eval` over all problems, in the original wording for everybody.
 
-    What the theory speaks of is measured on what each agent reads in training: `probes`, the probability p by topic, and for two
-    agents `omega` by topic, the chance that two wrong answers are the same one. `own_wording` is `eval` on that.
+    What the theory speaks of is measured on the wording that each agent reads in training: `probes`, the probability p by topic,
+    and for two agents `omega` by topic, the chance that two wrong answers are the same. `own_wording` is `eval` on that wording.
     """
     if not any(p.answer for p in test):
         return {}

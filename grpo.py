@@ -5,9 +5,9 @@ of its group, so no value network is needed:
 
     A_k  = (r_k - mean(r)) / std(r)                                                                       (advantage)
     loss = -(1/K) sum_k (1/|y_k|) sum_t min(rho A_k, clip(rho, 1 - delta, 1 + delta) A_k) + beta KL(pi || pi_ref)
-    rho  = pi(token) / pi_old(token)
+    rho  = pi(token) / pi_old(token), of token t of completion y_k; pi_old wrote it, delta is `clip`
 
-What to know beside the paper (Shao et al. 2024, DeepSeekMath, eq. 3), and where most code of that name differs:
+What to know beside the paper (Shao et al. 2024, DeepSeekMath, eq. 3), and where most GRPO code differs:
   - A prompt is read once per group, when sampling and when learning: its keys and values are repeated for the K completions,
     and the gradient flows back through them, exactly. Rows that have ended leave the batch (tests/test_grpo.py).
   - A token is drawn by inverting the cumulative distribution at one number fixed beforehand, so that a rollout does not depend
@@ -16,7 +16,7 @@ What to know beside the paper (Shao et al. 2024, DeepSeekMath, eq. 3), and where
   - One pass over fresh rollouts is on-policy: rho is 1 in value and carries the gradient, so nothing is ever clipped.
   - Dropout is off: the policy that is scored is the policy that was sampled.
 
-Shapes: P prompts, K rollouts of each, T prompt tokens, L completion tokens, V vocabulary; p groups in memory at a time, n rows.
+Shapes: P prompts, K rollouts of each, T prompt tokens, L completion tokens, V vocabulary; p groups or n rows in memory at a time.
 """
 
 import contextlib
@@ -108,7 +108,7 @@ class Rollouts:
         return Rollouts(**{name: value[some] for name, value in vars(self).items()})
 
     def first(self, k: int) -> "Rollouts":
-        """The first k of each prompt. All are drawn alike, so any k do that are chosen without looking at them."""
+        """The first k of each prompt. All are drawn alike, so the first k are as good as any."""
         cut = {n: [g[:k] for g in x] if isinstance(x, list) else x[:, :k] for n, x in vars(self).items()}
         return Rollouts(**cut | {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask})
 
@@ -188,7 +188,8 @@ def sample_cohort(
         except FloatingPointError as error:
             raise FloatingPointError(f"agent {'/'.join(agents[n].name for n in who)}: {error}") from None
         for n in who:
-            part = rollouts[n] = written.prompts(slice(start, start := start + len(prompts[n])))
+            part = rollouts[n] = written.prompts(slice(start, start + len(prompts[n])))
+            start += len(prompts[n])
             part.answers = [
                 [extract_answer(opening(prompt) + text, agents[n].answer_style) if done else None
                  for text, done in zip(texts, ended, strict=True)]
@@ -204,7 +205,7 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
 
     The prompts are read once, their cache is repeated K times, and rows that have written an end leave the batch.
     """
-    silent = end_tokens(model, tokenizer)  # these are no part of the text; the token that completes `stop` is, up to it
+    silent = end_tokens(model, tokenizer)  # no part of the text; of the token that completes `stop`, what stands before it is
     ends = torch.tensor(sorted(silent), device=model.device)
     prompt_ids, prompt_mask = left_pad(prompts, int(ends[0]), model.device)  # [P,T]
     rows, most = uniform.shape  # P*K, max_new_tokens
@@ -221,7 +222,7 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
     with writing(list(range(len(prompts)))):
         logits = forward(model, prompt_ids, prompt_mask, cache, last_only=True)[:, -1]  # [P,V]
     alive = torch.arange(rows, device=model.device)  # which rollouts the batch still holds
-    cache.reorder_cache(alive // k)  # the library's for beam search: it picks rows, K times each, of every kind of cache
+    cache.reorder_cache(alive // k)  # meant for beam search: repeats each prompt's row K times, in every kind of cache
     logits, mask = logits[alive // k], prompt_mask[alive // k]  # [P*K,V], [P*K,T]
     for t in range(most):
         token, *value = draw_token(logits, temperature, uniform[alive, t], top_p)
@@ -252,7 +253,8 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
 
 
 def group_advantages(rewards: Tensor, scale: bool = True) -> Tensor:
-    """Rewards [P,K] to advantages [P,K]: centred on each group and, with `scale`, divided by its population std.
+    """Rewards [P,K] to advantages [P,K]: centred on each group and, with `scale`, divided by its population std
+    (of the K rewards themselves, as in the paper's example and in `dynamics.spread`).
 
     A group whose rewards are all equal gives exactly 0. `scale=False` is Dr. GRPO (Liu et al. 2025).
     """
@@ -424,7 +426,7 @@ def update(
         agent.optimizer.zero_grad(set_to_none=True)
         for i, groups in enumerate(chosen.split(max(1, rows // rollouts.mask.shape[1]))):
             logp = policy_logprobs(agent, rollouts, groups, temperature)  # [p,K,L]
-            # The first pass *is* the old policy: rho is exactly 1 there (the sampler rounds otherwise), and what it was stays
+            # The first pass *is* the old policy: rho is exactly 1 there (sampling rounds differently), and what it was stays
             # fixed for the passes after it. Every epoch is cut alike, so i names the same groups.
             before = old.setdefault(i, logp.detach())
             if not agent.agrees:

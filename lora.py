@@ -1,7 +1,7 @@
 """Low-rank adapters (Hu et al., 2022), several over one frozen base: y = W x + (alpha / r) B_i A_i x for adapter i.
 
 W never moves except in `merge`; A_i [r, in] and B_i [out, r] are float32 whatever W is, because an update of 5e-4 to a
-bfloat16 0.5 rounds back to 0.5. Outside `use` the model is the bare base. On disk they are PEFT's (lab/peft.py).
+bfloat16 0.5 rounds back to 0.5. Outside `use` the model is the bare base. They are saved in PEFT's format (lab/peft.py).
 Where this departs from common LoRA:
 - No dropout, on purpose. Scoring would draw another mask than sampling did, and the importance ratio of a policy
   gradient would measure that noise instead of the update.
@@ -26,7 +26,7 @@ class LoraError(ValueError):
 
 
 class Choice(NamedTuple):
-    """Who computes a forward pass: one adapter for all rows (`sizes` is None), or one for each run of sorted rows."""
+    """Who computes a forward pass: one adapter for all rows (`sizes` is None), or one for each block of sorted rows."""
     adapters: list
     sizes: list | None = None               # rows of each adapter
     order: torch.Tensor | None = None       # [rows] sorts the batch by adapter; None = it is sorted already
@@ -152,7 +152,7 @@ def _match(model: nn.Module, targets) -> dict:
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model  # of a model with eyes the part for text
     inside = set((model if decoder is head else decoder).modules()) - {head}
-    chosen = {n: m for n, m in modules.items() if type(m) in (nn.Linear, Conv1D) and m in inside}  # a router is another type
+    chosen = {n: m for n, m in modules.items() if type(m) in (nn.Linear, Conv1D) and m in inside}  # a router is no nn.Linear
     if targets is not None:
         hits = {t: {n for n in modules if n == t or n.endswith(f".{t}")} for t in targets}
         for target in [t for t in targets if not t or not hits[t]]:
