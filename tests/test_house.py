@@ -13,8 +13,8 @@ BUDGETS = {"rewards.py": 170, "grpo.py": 370, "cohort.py": 260, "dynamics.py": 3
 LAB = 4000  # what stands behind the door
 LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 60,  # one portrait from the command line, slices of a ring of three
-    "runs.py": 25,  # samples.jsonl, what is said before the first step, where a run comes from
-    "options.py": 15,  # --help in groups
+    "runs.py": 42,  # samples.jsonl and its cut on --resume, what is said before the first step, where a run comes from
+    "options.py": 20,  # --help in groups
     "data.py": 45,  # the sources of the suites, and what JSON does to TeX
 }
 LATER = {  # what came later brings its own file and its own budget
