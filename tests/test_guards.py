@@ -428,7 +428,7 @@ def test_metrics_that_were_changed(change, place, capsys):
 
 def test_a_run_is_held_by_one_process(place, capsys):
     """Guards: two that resume one run at once, and write its steps twice."""
-    with runs.held(place / "run"):
+    with guards.held(place / "run"):
         code, line = said(capsys, "--resume", str(place / "run"), "--steps", "3")
         assert code == 2 and "in use by another process" in line
     assert said(capsys, "--resume", str(place / "run"), "--steps", "3")[0] == 0
@@ -488,9 +488,9 @@ def test_an_out_folder_that_cannot_be_written(out, place, capsys):
 ])  # fmt: skip
 def test_text_is_shown_as_text(text, shown):
     """Guards: a topic, question or completion that clears the screen, renames the window or turns the line round."""
-    assert runs.printable(text) == shown
+    assert guards.printable(text) == shown
     stream = io.TextIOWrapper(io.BytesIO(), encoding="cp1252", newline="")
-    runs.Shown(stream).write(text)
+    guards.Shown(stream).write(text)
     stream.flush()
     assert stream.buffer.getvalue().decode("cp1252") == shown.encode("cp1252", "replace").decode("cp1252")
 
