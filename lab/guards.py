@@ -1,7 +1,7 @@
 """What keeps a run from going wrong in silence.
 
-A model that this code would get wrong is found before anything is written (`try_out`); a run is held by one process and knows what
-it read; and whatever is printed is text (`Shown`).
+A model that this code would get wrong is found before anything is written (`try_out`); a run is held by one process and knows
+what it read; and whatever is printed is text (`Shown`).
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,6 +53,9 @@ def try_out(agents: Sequence[Agent]) -> None:
                 check_agreement(agent, wrote.logprobs, plain_logprobs(agent, wrote), wrote.mask, 1.0)
                 if agent.optimizer:
                     torch.autograd.grad(scored.sum(), agent.parameters(), allow_unused=True)  # eyes are not used
+                    with tempfile.TemporaryDirectory() as place:  # what a checkpoint will hold beside weights can be written
+                        agent.model.save_pretrained(place, state_dict={})
+                        agent.tokenizer.save_pretrained(place)
     except torch.OutOfMemoryError:
         raise
     except FOREIGN as error:

@@ -16,6 +16,7 @@ import pytest
 import safetensors.torch
 import tiny
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -23,7 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 import cohort
 import lora
 from grpo import Agent, sample_cohort
-from lab import guards, memory, models, peft, runs
+from lab import guards, memory, models, peft, runs, style
 from lab.data import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -493,6 +494,17 @@ def test_text_is_shown_as_text(text, shown):
     guards.Shown(stream).write(text)
     stream.flush()
     assert stream.buffer.getvalue().decode("cp1252") == shown.encode("cp1252", "replace").decode("cp1252")
+
+
+@pytest.mark.parametrize("name", [r"$\foo{x}$", "$$", "$5 and $6", "a$b", r"\frac", "$x^$"])
+def test_names_in_a_figure_are_text(name, tmp_path):
+    """Guards: a comparison that ends in a traceback after all its runs, for a topic that is no formula of matplotlib's."""
+    figure = Figure()
+    axes = figure.subplots()
+    axes.set(title=name, xlabel="$p_A$", ylabel="$p_1+p_2+p_3=3/2$")
+    style.save(figure, tmp_path / "x.png")
+    assert not axes.title.get_parse_math() or "$" not in name
+    assert axes.xaxis.label.get_parse_math() and axes.yaxis.label.get_parse_math()
 
 
 def test_every_command_shows_text_as_text(capsys):
