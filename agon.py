@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample, update
-from lab import drafts, guards, memory, models, peft, report, rivals, runs, setup
+from lab import drafts, guards, memory, models, peft, report, rivals, runs, setup, show
 from lab.answers import extract_answer
 from lab.data import Problem, UserError, answer_style
 from lab.evaluate import AT_ONCE, Report, evaluate, grade
@@ -150,7 +150,7 @@ RECIPES = {
 
 def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, o) -> dict:
     """Draft, learn, challenge, learn: 2N completions of each problem. Returns the step's line of metrics."""
-    line, drafted, c_a = {"step": step, "halves": {}}, None, None
+    line, drafted, c_a = {"step": step, "halves": {}, "samples": []}, None, None
     for i, turn in enumerate(RECIPES[o.method].turns):
         agent = agents[turn.who(step)]
         # 1. It answers each problem N times: the drafter from the plain prompt, the challenger from the drafts' summaries.
@@ -168,6 +168,7 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
         rows = o.micro_batch * c_b.shape[1]
         learned = update(agent, written, advantages, temperature=o.temperature, max_grad_norm=o.max_grad_norm, rows=rows)
         line["halves"][f"{turn.role} {agent.name}"] = learned | describe(written, rewards, c_b, c_a)
+        line["samples"] += show.pick(f"{turn.role} {agent.name}", problems, prompts, written, rewards)
         drafted, c_a = written, c_b
     return line
 
@@ -195,12 +196,14 @@ def cascade(drafter: Agent, reader: Agent, problems: Sequence[Problem], k: int, 
     chunk = max(1, AT_ONCE // k)  # problems in memory at a time
     for start in range(0, len(problems), chunk):
         part = problems[start : start + chunk]
-        written = sample(drafter, [drafter.prompt(p) for p in part], k, o.max_new_tokens, o.temperature, generator)
+        asked = [drafter.prompt(problem) for problem in part]
+        written = sample(drafter, asked, k, o.max_new_tokens, o.temperature, generator)
         prompts, _ = reading(reader, part, written, k, o)
         solved = sample(reader, prompts, 1, o.max_new_tokens, o.temperature, generator)
         answers += by_problem(solved, part)
         tokens, ended = tokens + int(solved.mask.sum()), ended + int(solved.finished.sum())
-        seen += [(p, written.texts[i][0], prompts[i * k], solved.texts[i * k][0]) for i, p in enumerate(part)]
+        seen += show.pick(f"draft of {drafter.name}", part, asked, written)
+        seen += show.pick(f"solution of {reader.name}", part, prompts, solved)
     return grade(problems, answers, tokens, ended), seen
 
 
@@ -235,7 +238,7 @@ class Options(Training):
     """All there is to set. Defaults are those of the tiny world."""
 
     TABLE = {name: recipe.says for name, recipe in RECIPES.items()}
-    methods: list[Literal[tuple(RECIPES)]] | None = None  # what to train beside the untrained pair (default: grpo agon): {table}
+    methods: list[Literal[tuple(RECIPES)]] | None = None  # trained beside the untrained pair, see below (default: grpo agon)
     compare: bool = False  # train them all: every row of the paper's Table 3
     model: str | None = None  # a Hugging Face causal LM, hub name or folder; without it, the tiny world's own
     # tiny world, what the adapters have learnt at the start: taught = half of the topics each, and to read drafts; misleading =
@@ -252,8 +255,7 @@ class Options(Training):
     b_std: float = 0.02  # at the start adapter B has Gaussian noise of this size in its B matrix, adapter A zeros
     format: float = 0.1  # paid to drafter and challenger for an answer that can be read
     tiebreak: float = 0.0  # the density lever: up to this much more for shorter correct solutions of a group
-    drafts_shown: Whole = 3  # print so many exchanges of the last trained method: draft, what its reader saw, its solution
-    method: str | None = None  # set by the command itself for each of its runs; you say --methods
+    method: str | None = None
     steps: Count = 45  # training steps; the roles change every step
     prompts: Count = 16
     lr: Above = 1e-3
@@ -310,27 +312,18 @@ def read_data(o: Options) -> tuple[list[Problem], list[Problem]]:
     return train, test
 
 
-def load_work(o: Options, data: tuple[list[Problem], list[Problem]], last: bool) -> runs.Work:
-    """One method, ready to be trained; after the `last` one some exchanges are shown."""
+def load_work(o: Options, data: tuple[list[Problem], list[Problem]]) -> runs.Work:
+    """One method, ready to be trained."""
     agents = make_agents(o)
     train_set, test = (that_fit(part, agents, o) for part in data)
     texts = o.n * (1 if o.method == "untrained" else RECIPES[o.method].turns[0].times)
-    some = test[:: max(1, len(test) // max(1, o.drafts_shown))][: o.drafts_shown]  # over all topics
-    batch, exchanged = setup.batches(o, train_set), any(reader for _, reader in ways(agents, o.method).values())
+    batch = setup.batches(o, train_set)
     return runs.Work(
         agents=agents,
         take=lambda step: train_step(agents, batch(step), step, o),
         measure=lambda step: assess(agents, test, o.eval_k if step in (0, o.steps) else 1, o),
         need=memory.estimate(agents, memory.of_agon(o, texts)), config={"inputs": guards.inputs(o, agents, data)},
-        finish=lambda: print(show(agents, some, o)[1]) if last and exchanged and some else None,
     )
-
-
-def show(agents: Sequence[Agent], problems: Sequence[Problem], o: Options) -> tuple[Report, str]:
-    """The pair at work on some problems: the report on its answers, and its exchanges as the reader saw them."""
-    drafter, reader = next(way for way in ways(agents, o.method).values() if way[1])
-    found, seen = cascade(drafter, reader, problems, 1, o, runs.generator(o.seed, runs.EVALUATION, len(problems)))
-    return found, report.exchanges(seen[: max(1, o.drafts_shown)], drafter.name, reader.name)
 
 
 def that_fit(problems: list[Problem], agents: Sequence[Agent], o: Options) -> list[Problem]:
@@ -345,7 +338,6 @@ def that_fit(problems: list[Problem], agents: Sequence[Agent], o: Options) -> li
 def compare(o: Options) -> int:
     """The same starting adapters, problems and budget under each method; one table and one figure."""
     data, methods = read_data(o), ["untrained", *(RECIPES if o.compare else o.methods or ["grpo", "agon"])]
-    last = methods[-1], (o.seeds or [o.seed])[-1]
 
     def alone(method: str, seed: int) -> Options:
         own = {"method": method, "seed": seed, "steps": 0 if method == "untrained" else o.steps}
@@ -353,10 +345,10 @@ def compare(o: Options) -> int:
 
     def whole() -> Path:
         folder = runs.create(o.out, o.name, "agon")
-        runs.write_json(folder / "config.json", dataclasses.asdict(o) | {"rows": methods[1:]})
+        runs.write_json(folder / "config.json", dataclasses.asdict(o) | runs.origin() | {"rows": methods[1:]})
         return folder
 
-    folder = runs.compare(o, methods, lambda one: load_work(one, data, (one.method, one.seed) == last), alone, whole, "agon.py")
+    folder = runs.compare(o, methods, lambda one: load_work(one, data), alone, whole, "agon.py")
     if folder:
         report.finish(folder)
     return 0 if folder else 130
@@ -364,7 +356,7 @@ def compare(o: Options) -> int:
 
 def resume(o: Options) -> int:
     """Continue one method's run from its newest whole checkpoint."""
-    folder = runs.single(o, lambda o: load_work(o, read_data(o), True), "", "agon.py")
+    folder = runs.single(o, lambda o: load_work(o, read_data(o)), "", "agon.py")
     print(f"\nthe table of all methods: python -m lab.report {folder.parent}" if folder else "")
     return 0 if folder else 130
 
@@ -379,8 +371,11 @@ def solve(o: Options) -> int:
     for agent in agents:
         peft.load(agent.model, agent.adapter, place / agent.name)
     problems = [Problem(o.question)] if o.question else runs.read_data(o.data, o.eval_problems)[1]
-    found, text = show(agents, problems, own)
-    print(text if o.question else f"{text}\n{found.pass1:.3f} of {found.problems} are right, 95% interval {found.interval}")
+    drafter, reader = next(way for way in ways(agents, own.method).values() if way[1])
+    found, seen = cascade(drafter, reader, problems, 1, own, runs.generator(own.seed, runs.EVALUATION, len(problems)))
+    print(show.completions(seen))
+    if not o.question:
+        print(f"{found.pass1:.3f} of {found.problems} are right, 95% interval {found.interval}")
     return 0
 
 

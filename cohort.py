@@ -27,7 +27,7 @@ from typing import Literal
 from torch import Tensor
 
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample_cohort, update
-from lab import charts, guards, memory, options, report, runs, setup, tinyworld
+from lab import charts, guards, memory, options, report, runs, setup, show, tinyworld
 from lab.answers import same_answer
 from lab.data import Problem, UserError
 from lab.evaluate import evaluate, omega
@@ -43,7 +43,7 @@ class Options(Training):
     TABLE = {name: m.formula for name, m in REWARDS.items()}
     # defaults, which any option beside it overrides: two small Qwen models, one 24 GB GPU (ours: the paper's are not known)
     preset: Literal["qwen"] | None = None
-    method: Literal[tuple(REWARDS)] = "corl"  # reward: {table}
+    method: Literal[tuple(REWARDS)] = "corl"  # what is paid (default: corl): see the table below
     # train the same starting weights once with each of these methods, from the same pool of problems and with the same seeds;
     # each may write --prompts x --k texts in a step, so one that writes more for a question (both forms, a teacher's, judges',
     # --votes) gets fewer questions
@@ -93,7 +93,7 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
     # 2. The votes, the only thing that agents tell each other.
     ballots = hooks.ballots(written, problems, step)  # N lists [P][K] of answers
     rollouts = hooks.rollouts(written, problems, step)  # N Rollouts of [P,K]
-    line = {"step": step, "agreement": agreement_on_ring(written), "agents": {}}
+    line = {"step": step, "agreement": agreement_on_ring(written), "agents": {}, "samples": []}
     for n, agent in enumerate(agents):
         # 3. Each rollout is paid for giving the label: in Co-RL the majority answer of agent n-1.
         labels = method.labels(n, ballots, truths)  # P answers, or None
@@ -102,6 +102,7 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
         advantages = group_advantages(rewards, o.scale)  # [P,K]
         learned = update(agent, *hooks.batch(n, rollouts, advantages), **o.learning())
         line["agents"][agent.name] = describe(rollouts[n], rewards, labels, truths) | learned | hooks.figures(n, written)
+        line["samples"] += show.pick(agent.name, problems, prompts[n], rollouts[n], rewards, labels)
     hooks.after(step)
     return line
 
@@ -224,7 +225,7 @@ def compare(o: Options) -> int:
 
     def whole() -> Path:
         folder = runs.create(o.out, o.name, "compare")
-        runs.write_json(folder / "config.json", dataclasses.asdict(o))
+        runs.write_json(folder / "config.json", dataclasses.asdict(o) | runs.origin())
         print("".join(f"{line}\n" for _, line in shares.values() if line), end="")
         return folder
 

@@ -7,9 +7,11 @@ a command's RULES: (when it is wrong, what to do).
 
 import argparse
 import dataclasses
+import importlib.util
 import inspect
 import itertools
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +67,10 @@ class Training(Sampling):
     seeds: list[Seed] | None = None  # one comparison for each seed (default: --seed alone)
     out: str = "runs"  # where run folders go
     name: str | None = None  # name of the run's folder; it must not exist yet (default: the next free number)
+    samples: Whole = 0  # steps between completions that are shown; 0 = after the first and the last step only
+    log: Literal["wandb", "tensorboard"] | None = None  # send the metrics there too, if that package is installed
     save_every: Saves = 0  # steps between checkpoints, the last two are kept; 0 = only at the end, -1 = never
     resume: str | None = None  # folder of a run, or of a comparison, to continue
-
-
 
 
 PRESETS = {
@@ -79,7 +81,16 @@ PRESETS = {
         save_every=25,
     ),
 }  # fmt: skip
+GROUPS = {  # of --help, in this order; what is named nowhere comes last
+    "what matters first": "method methods compare models model agents data steps prompts k n lr seed out resume",
+    "what is trained": "preset cohort strengths start b_std rank alpha lora_rank lora_alpha lora_targets device dtype",
+    "on what": "topics rephrase system answer stop thinking eval_problems eval_k eval_every",
+    "how": "votes max_new_tokens temperature lrs epochs clip beta average scale format tiebreak max_grad_norm micro_batch"
+           " checkpointing",
+    "where to, and what is shown": "seeds name save_every samples log solve question",
+}  # fmt: skip
 TRAINING: list[Rule] = [
+    (lambda o: o.log and not importlib.util.find_spec(o.log), "--log {log} needs a package that is missing: pip install {log}"),
     (lambda o: o.stop == "", "--stop needs a text"),
     (lambda o: len(set(o.seeds or ())) < len(o.seeds or ()), "--seeds takes different numbers"),
 ]
@@ -182,24 +193,30 @@ def agent_names(n: int) -> list[str]:
 
 def parse(arguments: Sequence[str] | None, description: str, kind):
     """Options, of the dataclass `kind`, from the command line; those of a resumed run come from its config.json."""
+    table = getattr(kind, "TABLE", {})
+    rows = [f"  {name:<{max(map(len, table))}}  {text}" for name, text in table.items()]
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     allow_abbrev=False, argument_default=argparse.SUPPRESS)  # fmt: skip
+                                     allow_abbrev=False, argument_default=argparse.SUPPRESS,
+                                     epilog="\n".join(["methods:", *rows] if rows else []))  # fmt: skip
     parser.error = refuse
     says, hints = option_help(kind), get_type_hints(kind)
-    for f in dataclasses.fields(kind):
+    groups = {title: (parser.add_argument_group(title), names.split()) for title, names in GROUPS.items()}
+    place = {name: (group, names.index(name)) for group, names in groups.values() for name in names}
+    for f in sorted(dataclasses.fields(kind), key=lambda f: place.get(f.name, (None, 0))[1]):
+        group = place.get(f.name, (parser, 0))[0] if f.default is not dataclasses.MISSING else parser
         one = next(t for t in (get_args(hints[f.name]) if type(None) in get_args(hints[f.name]) else [hints[f.name]]))
         many, one = get_origin(one) is list, get_args(one)[0] if get_origin(one) is list else one
         name = f.name if f.default is dataclasses.MISSING else flag(f.name)  # what has no default is typed without a flag
         silent = "default" in says[f.name] or any(f.default is no for no in (None, False, dataclasses.MISSING))
         default = "" if silent else f" (default: {f.default})"
-        told = {"help": (says[f.name] + default).replace("%", "%%")}
+        told = {"help": (says[f.name] + default).replace("%", "%%") if says[f.name] else argparse.SUPPRESS}
         if one is bool:
-            parser.add_argument(name, action=argparse.BooleanOptionalAction, **told)
+            group.add_argument(name, action=argparse.BooleanOptionalAction, **told)
             continue
         choices = get_args(one) if get_origin(one) is Literal else None
         kind_of = str if choices else one
         told |= {"metavar": {int: "N", float: "X", str: "TEXT"}[kind_of]} if not choices or many else {}
-        parser.add_argument(name, type=kind_of, choices=choices, nargs="+" if many else None, **told)
+        group.add_argument(name, type=kind_of, choices=choices, nargs="+" if many else None, **told)
     typed = vars(parser.parse_args(arguments))
     if "lr" in typed and "lrs" in typed:
         raise UserError("--lr is for all agents, --lrs for each: give one of them")
@@ -213,6 +230,7 @@ def command(name: str, arguments: Sequence[str] | None, about: str, kind, rules:
     """A command from its words to its exit code: parse, check, act. See `runs.command` for `left` and `lower`."""
 
     def parsed() -> int:
+        runs.typed = ["python", name, *(sys.argv[1:] if arguments is None else arguments)]
         o = parse(arguments, about, kind)
         check(o, rules, of_each_method)
         return act(o)
@@ -227,8 +245,7 @@ def option_help(kind) -> dict[str, str]:
         comments = re.findall(r"((?:^    # .*\n)*)^    (\w+): [^#\n]*(?:  # (.*))?$", inspect.getsource(base), re.M)
         for above, name, behind in comments:
             found[name] = behind or " ".join(re.sub(r" *# ", " ", above).split()) or found.get(name, "")
-    table = "; ".join(f"{name} = {says}" for name, says in getattr(kind, "TABLE", {}).items())
-    return {name: text.replace("{table}", table) for name, text in found.items()}
+    return found
 
 
 def refuse(message: str) -> None:
@@ -244,7 +261,7 @@ def resumed(folder: str, typed: dict, kind):
             check_values(kind, saved)
         except UserError as error:
             raise UserError(f"{folder}/config.json: {error}") from None
-    free = ["save_every", "device", *["drafts_shown"] * ("drafts_shown" in known)]
+    free = ["save_every", "device", "samples", "log"]
     teacher = str(saved.get("method")) in REWARDS and hooks_of(saved["method"]).needs_teacher  # it slows down over the steps
     if not runs.is_comparison(saved) and not teacher:  # the runs of a comparison stay comparable
         free.append("steps")

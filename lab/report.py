@@ -10,7 +10,6 @@ kept as table.txt. A question without a label counts as not right in label accur
 """
 
 import argparse
-import itertools
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -60,21 +59,6 @@ LATE = {"label_accuracy": ("label right", ".2f"), "labelled": ("labelled", ".2f"
 LAST = 10  # steps at the end of training that a table describes
 
 # ---------------------------------------------------------------- text
-
-
-def exchanges(seen: Sequence[tuple], drafter: str, reader: str, width: int = 38) -> str:
-    """Agon's exchanges side by side: left the draft, right what the challenger was given, below its solution."""
-
-    def column(title: str, text: str) -> list[str]:
-        return [title, *(part for line in text.splitlines() for part in textwrap.wrap(line, width) or [""])]
-
-    blocks = []
-    for problem, draft, prompt, solution in seen:
-        given = column(f"what {reader} is given", prompt)
-        both = itertools.zip_longest(column(f"draft of {drafter}", draft), given, fillvalue="")
-        head, end = f"{problem.question}  (reference answer {problem.answer})", f"solution of {reader}: {solution}"
-        blocks.append("\n".join([head, *(f"{left:<{width}} | {right}" for left, right in both), end]))
-    return f"\n{'-' * (2 * width + 3)}\n".join(["", *blocks, ""])
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:

@@ -1,7 +1,8 @@
 """A run on disk: its folder, its metrics, its checkpoints; and what all commands do alike.
 
-    runs/<name>/config.json            the options
+    runs/<name>/config.json            the options, and what else decides the numbers: versions, threads, the commit
     runs/<name>/metrics.jsonl          one line a step
+    runs/<name>/samples.jsonl          completions of the first step, of the last one, and of every --samples steps
     runs/<name>/checkpoint-000050/     A/, B/, ...: each agent (a model folder, or an adapter in PEFT's format) and its optimizer
                                        A-teacher/, ...: the same of its teacher, where the method has one
                                        manifest.json: size and SHA-256 of every file, written last
@@ -13,12 +14,15 @@ run would have drawn.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
 import re
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -34,7 +38,7 @@ from transformers.utils import logging as hf_logging
 
 import lora
 from grpo import Agent
-from lab import guards, peft, tinyworld
+from lab import guards, peft, show, tinyworld
 from lab.data import Problem, UserError, train_and_test
 from lab.models import fits, whole_model
 
@@ -279,7 +283,19 @@ def restore(run: Path, agents: Sequence[Agent], total: int) -> int:
             raise UserError(f"{folder} does not fit the models of {run}/config.json, have they changed? {reason}") from None
     if (run / "metrics.jsonl").exists():
         os.truncate(run / "metrics.jsonl", manifest["metrics_bytes"])
+    cut_back(run / "samples.jsonl", manifest["step"])
     return manifest["step"]
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Leave out what a .jsonl file holds of later steps, and a line that a kill cut off."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        kept = itertools.takewhile(lambda line: line.endswith(b"\n") and json.loads(line)["step"] <= step, lines)
+        if lines:
+            os.truncate(path, sum(map(len, kept)))
+    except (ValueError, LookupError, TypeError):
+        raise UserError(f"{path} was changed by somebody else: put it back, or remove it") from None
 
 
 def kept_steps(run: Path, manifest: dict) -> list[int]:
@@ -299,7 +315,8 @@ def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
         create(str(place.parent), place.name, "")
     else:
         print(f"{place} was interrupted and has no whole checkpoint: it starts over", file=sys.stderr)
-        (place / "metrics.jsonl").unlink(missing_ok=True)
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            (place / name).unlink(missing_ok=True)
         for part in [*checkpoints(place), *place.glob(".checkpoint-*.tmp")]:
             shutil.rmtree(part)
     return 0
@@ -343,15 +360,15 @@ class Work:
     """One run, loaded: what a command hands over to be trained. `start` is the evaluation before training, where it is known."""
 
     agents: Sequence[Agent]  # all that a checkpoint holds, teachers too
-    take: Callable[[int], dict]  # one step of training: its line of metrics.jsonl
+    take: Callable[[int], dict]  # one step of training: its line of metrics.jsonl, and under "samples" those of samples.jsonl
     measure: Callable[[int], dict]  # what an evaluation after some step adds to that line
     need: object  # memory.Memory
     config: dict = field(default_factory=dict)  # what a reader of the run needs beside its options
-    finish: Callable[[], None] = lambda: None  # with the trained agents at hand
 
 
 def single(o, load: Callable[[object], Work], prefix: str, command: str) -> Path | None:
     """One run of the options `o`, new or resumed: its folder, or None if it was stopped."""
+    announce(o)
     work = load(o)
     folder = Path(o.resume) if o.resume else create(o.out, o.name, prefix)
     with guards.held(folder), out_of_memory(work.need.advice()):
@@ -367,9 +384,10 @@ def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Ca
 
     alone(method, seed) are the options of one run, whole() makes the folder: once the first cohort is loaded, so that nothing
     stands in the way. Runs that have all their steps are left as they are. The start is the same for every method of a seed, so
-    it is measured once, by the first. after(folder of a run) may draw it.
+    it is measured once, by the first. after(folder of a run) may draw it. Completions of the last run are printed.
     """
-    folder = Path(o.resume) if o.resume else None
+    announce(o)
+    folder, last = Path(o.resume) if o.resume else None, (methods[-1], (o.seeds or [o.seed])[-1])
     for seed in o.seeds or [o.seed]:
         for method in methods:
             one, name = alone(method, seed), f"{method}-seed{seed}"
@@ -384,25 +402,38 @@ def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Ca
                     done = 0 if new else begin(folder / name, work.agents, one.steps)
                     first = folder / f"{methods[0]}-seed{seed}" / "metrics.jsonl"
                     start = read_lines(first)[0] if method != methods[0] else None
-                    if not train(work, one, folder / name, done, command, start):
+                    if not train(work, one, folder / name, done, command, start, (method, seed) == last):
                         return None
                 del work  # before the next cohort is made: memory for one is enough
             after(folder / name)  # a kill may have come just before it
     return folder
 
 
-def train(work: Work, o, folder: Path, done: int, command: str, start: dict | None = None) -> bool:
-    """Steps `done`+1 .. o.steps, each a line of metrics.jsonl, checkpoints as --save-every says. False if Ctrl-C came."""
+def train(work: Work, o, folder: Path, done: int, command: str, start: dict | None = None, shown: bool = True) -> bool:
+    """Steps `done`+1 .. o.steps, each a line of metrics.jsonl, checkpoints as --save-every says. False if Ctrl-C came.
+
+    Completions go to samples.jsonl, and to the terminal if they are to be `shown`.
+    """
     if o.data != "tiny" and o.steps:
         print(work.need)
-    versions, path = {"torch": torch.__version__, "transformers": transformers.__version__}, folder / "config.json"
-    if done and (before := read_json(path).get("versions")) != versions:
-        print(f"{folder} was begun with {before}, now {versions}: its numbers may differ from an unbroken run's", file=sys.stderr)
-    write_json(path, asdict(o) | {"resume": None, "versions": versions} | work.config)
-    if done == 0:
-        append_line(folder / "metrics.jsonl", {"step": 0} | (work.measure(0) if start is None else start))
-    form, seen = "{desc} {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}", ""  # a line of 80 columns, without a bar
-    with Stop() as stop, tqdm(total=o.steps, initial=done, desc=o.method, bar_format=form, disable=not o.steps) as bar:
+    config = asdict(o) | {"resume": None} | origin(folder if done else None) | work.config
+    if done and (before := read_json(folder / "config.json").get("versions")) != config["versions"]:
+        now = f"now {config['versions']}: its numbers may differ from an unbroken run's"
+        print(f"{folder} was begun with {before}, {now}", file=sys.stderr)
+    write_json(folder / "config.json", config)
+    if o.steps:
+        learners = [agent for agent in work.agents if agent.optimizer]
+        sizes = dict.fromkeys(f"{sum(p.numel() for p in agent.model.parameters()) / 1e6:.2f} M" for agent in learners)
+        print(f"{folder}: {o.method}, {len(learners)} agents of {' and '.join(sizes)} weights on {learners[0].device}, "
+              f"steps {done + 1} to {o.steps}", flush=True)  # fmt: skip
+    first = {"step": 0} | (work.measure(0) if start is None else start) if done == 0 else {}
+    if first:
+        append_line(folder / "metrics.jsonl", first)
+        tell(first)
+    form, seen = "{desc} {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}", show.accuracies(first)  # no bar: 80 columns
+    room = 79 - len(f"{o.method} {o.steps}/{o.steps} 00:00<00:00")
+    with (Stop() as stop, show.logged(o.log, folder, config) as log,
+          tqdm(total=o.steps, initial=done, desc=o.method, bar_format=form, disable=not o.steps) as bar):  # fmt: skip
         for step in range(done + 1, o.steps + 1):
             try:
                 began = time.perf_counter()
@@ -414,9 +445,17 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
                 kept = newest(folder) or "none (see --save-every)"
                 why = f"step {step}, {error}, so the run ends here"
                 raise UserError(f"{why}; the last good checkpoint is {kept}; try a lower --lr (or --lrs)") from None
+            samples = line.pop("samples", [])
             append_line(folder / "metrics.jsonl", line)
-            seen = accuracies(line) or seen
-            bar.set_postfix_str(seen + progress(line), refresh=False)
+            log(line)
+            if step in (1, o.steps) or (o.samples and step % o.samples == 0):
+                for sample in samples:
+                    append_line(folder / "samples.jsonl", {"step": step} | sample)
+                if shown and samples:
+                    tqdm.write(f"\ncompletions of step {step}\n{show.completions(samples)}\n")
+            tell(line)
+            seen = show.accuracies(line) or seen
+            bar.set_postfix_str(show.progress(line, seen, room), refresh=False)
             bar.update()
             last = step == o.steps or stop.asked
             if (last and o.save_every >= 0) or (o.save_every > 0 and step % o.save_every == 0):
@@ -427,25 +466,36 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
                     "no checkpoint was kept (see --save-every), so it cannot be continued"  # fmt: skip
                 print(f"\nstopped after step {step}; {how}", file=sys.stderr)
                 return False
-    work.finish()
     return True
 
 
-def progress(line: dict) -> str:
-    """The live figures of a step of cohort.py (agents) or of agon.py (halves), of all agents side by side."""
-    parts, agents = [], line.get("agents", {}).values()
-    for name, key in (("reward", "reward_mean"), ("labels", "label_accuracy")):
-        if values := [agent[key] for agent in agents if agent.get(key) is not None]:
-            parts.append(f"{name} {'/'.join(f'{value:.2f}' for value in values)}")
-    if line.get("agreement") is not None:
-        parts.append(f"agree {line['agreement']:.2f}")
-    parts += [f"{name} right {half['accuracy']:.2f}" for name, half in line.get("halves", {}).items()]
-    return ", ".join(parts)
+def announce(o) -> None:
+    """Say what takes the time before the first step."""
+    named = getattr(o, "models", None) or [model for model in [getattr(o, "model", None)] if model]
+    print(f"loading {', '.join(dict.fromkeys(named))}" if named else
+          "loading the agents of the tiny world; the first time they are made, in about a minute", flush=True)  # fmt: skip
 
 
-def accuracies(line: dict) -> str:
-    """What was measured after a step, on problems that are held out."""
-    return "pass@1 " + " ".join(f"{name} {e['pass1']:.2f}" for name, e in line["eval"].items()) + ", " if "eval" in line else ""
+def tell(line: dict) -> None:
+    """An evaluation as a line that stays on the screen."""
+    if "eval" in line:
+        tqdm.write(f"step {line['step']:>4}  {show.accuracies(line)}")
+
+
+typed: list[str] = []  # the command line; options.command sets it
+
+
+def origin(resumed: Path | None = None) -> dict:
+    """Where a run comes from: every command line that it had, this code's commit (-dirty: changed since), threads, versions."""
+    before = read_json(resumed / "config.json").get("commands") if resumed else None
+    before = before if isinstance(before, list) else []
+    ask = ["git", "--git-dir=.git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        commit = subprocess.run(ask, cwd=Path(__file__).parent.parent, capture_output=True, text=True).stdout.strip() or None
+    except OSError:  # no git here
+        commit = None
+    return {"commands": [*before, shlex.join(typed)], "commit": commit, "threads": torch.get_num_threads(),
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__}}  # fmt: skip
 
 
 def is_comparison(config: dict) -> bool:

@@ -262,13 +262,13 @@ def test_a_thinking_models_draft_shows_what_follows_the_thinking():
 
 def test_every_row_from_one_command(command, tmp_path, capsys):
     """--compare: a run for each method, one table with every row, one figure; equal budgets are printed, not assumed."""
-    assert command("--compare", "--drafts-shown", "1", "--eval-every", "1", "--tiebreak", "0.2") == 0
+    assert command("--compare", "--eval-every", "1", "--tiebreak", "0.2") == 0
     folder = tmp_path / "agon-001"
     told = capsys.readouterr().out
     assert (folder / "agon.png").stat().st_size > 10_000
     for row in [row for group in report.ROWS.values() for row in group]:
         assert row in told
-    assert "what B is given" in told
+    assert told.count("completions of step") == 2 and re.search(r"challenger [AB]  reads ", told)  # of the last method
     assert (folder / "agon-seed0" / "checkpoint-000002" / "B" / "adapter_model.safetensors").exists()
     (folder / "agon-seed1").mkdir()  # as a kill would leave it
     runs.write_json(folder / "agon-seed1" / "config.json", {})
@@ -409,9 +409,9 @@ def right_answer(question: str) -> str:
 def test_the_tiny_command_from_a_warm_start(small_world, tmp_path, capsys, monkeypatch):
     """What a student types first: it warms up, keeps that, trains, shows exchanges; the report can be made again."""
     given = ["--steps", "1", "--prompts", "2", "--n", "2", "--eval-problems", "6", "--eval-k", "1", "--max-new-tokens", "8"]
-    assert agon.main([*given, "--out", str(tmp_path), "--drafts-shown", "1"]) == 0
+    assert agon.main([*given, "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert "what B is given" in told and "GRPO, two passes" in told
+    assert "drafter B  reward" in told and "challenger A  reads" in told and "GRPO, two passes" in told
     files = sorted((tmp_path / "cache" / "tinyworld").iterdir())
     first, again = (rivals.pair(rivals.Rivals())[0].state_dict() for _ in range(2))
     assert len(files) == 2 and files == sorted((tmp_path / "cache" / "tinyworld").iterdir())
@@ -426,6 +426,6 @@ def test_the_tiny_command_from_a_warm_start(small_world, tmp_path, capsys, monke
     assert agon.main(["--solve", run, "--question", "47+38="]) == 0  # the saved pair, on a question of the user's
     told = capsys.readouterr().out
     assert "47+38=" in told and "draft of A" in told and "right" not in told
-    assert agon.main(["--solve", run, "--eval-problems", "6", "--drafts-shown", "1"]) == 0
+    assert agon.main(["--solve", run, "--eval-problems", "6"]) == 0
     assert "of 6 are right" in capsys.readouterr().out
     assert agon.main(["--solve", str(tmp_path / "nothing")]) == 2 and agon.main(["--question", "47+38="]) == 2

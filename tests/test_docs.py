@@ -5,7 +5,9 @@ of the pages: real models become random ones, downloads a small file. HOW is the
 its options change.
 """
 
+import ast
 import functools
+import importlib
 import itertools
 import json
 import re
@@ -25,6 +27,7 @@ from lab import rivals, tinyworld
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOTEBOOK = ROOT / "docs" / "cohort.ipynb"
 LAB = sorted(path.stem for path in (ROOT / "lab").glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy, of what tests imported
@@ -33,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWa
 TRAINS = ["--steps", "1", "--prompts", "2", "--eval-problems", "6", "--eval-k", "1", "--eval-every", "0", "--max-new-tokens", "8"]
 HOW = {
     "cohort.py": [*TRAINS, "--k", "2"],
-    "agon.py": [*TRAINS, "--n", "2", "--drafts-shown", "1"],
+    "agon.py": [*TRAINS, "--n", "2"],
     "dynamics.py": lambda given: given or ["--start", ".6", ".45"],  # all figures take 8 s, and have tests of their own
     "benchmarks/diversity.py": ["--kinds", "errors", "--steps", "1", "--out", "kinds", "--figure", "kinds.png"],
     "lab.diversity": ["--limit", "6", "--k", "2", "--max-new-tokens", "8"],
@@ -96,16 +99,31 @@ def test_commands_stand_in_sh_blocks(page):
         assert language == "sh" or not re.search(r"^python ", block, re.M), block
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, NOTEBOOK], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     """A file that moved, a heading that was renamed, a figure that was never committed."""
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)\s\"]+)\)", page.read_text(encoding="utf-8")):
         path, _, anchor = target.partition("#")
         if target.startswith("https://"):
             continue
         there = page.parent / path if path else page
         assert there.exists(), f"{page.name}: {target}"
         assert not anchor or anchor in anchors(there), f"{page.name}: {target}"
+
+
+def test_the_notebook_is_small_and_whole():
+    """It is executed in CI; here: its cells compile, what they import is there, and its outputs are those of one clean run."""
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert all(output["output_type"] != "error" for cell in code for output in cell["outputs"])
+    assert NOTEBOOK.stat().st_size < 400_000
+    for cell in code:
+        tree = ast.parse("".join(line for line in cell["source"] if not line.startswith("%")))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "lab":
+                module = importlib.import_module(node.module)
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
 # ---------------------------------------------------------------- what is to be typed

@@ -15,8 +15,8 @@ LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 60,  # one portrait from the command line, slices of a ring of three
     "data.py": 45,  # the sources of the suites, and what JSON does to TeX
     "models.py": 45,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
-    "runs.py": 40,  # other metrics or another optimizer under a right seal; SIGTERM, SIGHUP and threads
-    "options.py": 30,  # a run's config.json is read through the rules of the command line
+    "runs.py": 65,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
+    "options.py": 45,  # --help in groups; a run's config.json is read through the rules of the command line
     "memory.py": 20,  # what cannot fit is refused before it is made
     "setup.py": 15,
 }
@@ -25,6 +25,7 @@ LATER = {  # what came later brings its own file and its own budget
     "suite.py": 70,  # python -m lab.suite: several benchmarks in one table
     "extract.py": 120,  # how an answer is read out of a completion: the last number, multiple choice
     "charts.py": 310,  # figures of runs and comparisons for a lecture
+    "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
     "guards.py": 150,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read
     "motion.py": 101,  # the window, and starts that fall through a portrait
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lab import charts, report, runs, style
-from lab.data import Problem, UserError
+from lab.data import UserError
 
 STEP = {"reward_std": 0.1, "length": 9.0, "truncated": 0.25, "entropy": 0.2, "grad_norm": 0.3, "labelled": 0.75,
         "label_accuracy": 0.5, "accuracy": 0.5, "tokens": 500_000}  # fmt: skip
@@ -311,14 +311,6 @@ def test_one_method_of_agon(tmp_path, capsys):
     words = texts(charts.draw_training(folder / "agon-seed0"))
     assert "Agon on the tiny world, seed 0" in words and "drafter" in words and "right where the draft was wrong" in words
     assert "after" not in told(folder / "untrained-seed0", capsys)
-
-
-def test_exchanges_fit_the_screen():
-    """Draft and prompt side by side, long lines wrapped, the solution below."""
-    seen = [(Problem("1+1=", "2"), "one and one " * 9, "given", "2")]
-    said = report.exchanges(seen, "A", "B")
-    assert max(map(len, said.splitlines())) <= 80 and "draft of A" in said and "| what B is given" in said
-    assert "1+1=  (reference answer 2)" in said and "solution of B: 2" in said
 
 
 # ---------------------------------------------------------------- the command

@@ -256,7 +256,7 @@ def unbroken(tmp_path_factory, start, inputs) -> dict[str, tuple[dict, float]]:
 
 
 def end_state(folder: Path) -> dict:
-    """All that a run leaves, seconds apart: metrics, and of the last checkpoint every tensor and the hash of every other file."""
+    """All that a run leaves, seconds apart: metrics, samples; of the last checkpoint each tensor, and each other file's hash."""
     assert not [p.name for p in folder.iterdir() if p.name.startswith(".")]
     assert [p.name for p in runs.checkpoints(folder)] == ["checkpoint-000002", "checkpoint-000003"]
     metrics = runs.read_lines(folder / "metrics.jsonl")
@@ -264,7 +264,7 @@ def end_state(folder: Path) -> dict:
         assert ("agents" in line) == (line.pop("seconds", 0) > 0)
         for agent in line.get("agents", {}).values():
             assert agent["grad_norm"] > 0  # else nothing was learnt, and nothing could be lost
-    state = {"metrics": metrics}
+    state = {"metrics": metrics, "samples": runs.read_lines(folder / "samples.jsonl")}
     for path, file in runs.whole(folder / "checkpoint-000003")["files"].items():
         state[path] = file["sha256"]
         if path.endswith(".safetensors"):  # its header has no fixed order
@@ -346,7 +346,7 @@ def test_full_disk(kind, start, inputs, unbroken, tmp_path):
     """One line that says so, nothing half-written left behind, and the last good checkpoint takes the run to its end."""
     places = [place for place in FULL_DISK if kind == "full" or place in FILES_CUT]
     folders = {place: tmp_path / place.replace(" ", "-") for place in places}
-    left = {"config.json", "metrics.jsonl", "checkpoint-000001", "checkpoint-000002"}
+    left = {"config.json", "metrics.jsonl", "samples.jsonl", "checkpoint-000001", "checkpoint-000002"}
     for place, folder in folders.items():
         ((code, said),) = outcomes(start(command(inputs, kind, folder), place=place))
         assert code == 2 and len(said) == 1 and "cannot write" in said[0], (place, code, said)
