@@ -30,7 +30,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-import lora
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample, update
 from lab import drafts, guards, memory, models, peft, report, rivals, runs, setup, show
 from lab.answers import extract_answer
@@ -298,9 +297,7 @@ def make_agents(o: Options) -> list[Agent]:
         model.to(device)
     else:
         model, tokenizer = models.load_model(o.model, device, o.dtype)
-        memory.fit_adapters(model, o.rank, 2)
-        lora.inject(model, o.rank, o.alpha, ["A", "B"], b_std=[0.0, o.b_std], seed=o.seed)
-        guards.say_coverage(model)
+        setup.put_adapters(model, o.rank, o.alpha, ["A", "B"], b_std=[0.0, o.b_std], seed=o.seed)
         if o.system is None:
             boxed = " Please reason step by step, and put your final answer within \\boxed{}."
             o.system = "You are a helpful assistant." + boxed * ((o.answer or answer_style(o.data)) == "boxed")
@@ -325,7 +322,7 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]]) -> runs.Wor
         agents=agents,
         take=lambda step: train_step(agents, batch(step), step, o),
         measure=lambda step: assess(agents, test, o.eval_k if step in (0, o.steps) else 1, o),
-        need=memory.estimate(agents, memory.of_agon(o, texts)), config={"inputs": setup.inputs(o, agents, data)},
+        need=memory.estimate(agents, memory.of_agon(o, texts)), config={"inputs": guards.inputs(o, agents, data)},
     )
 
 

@@ -27,7 +27,7 @@ from typing import Literal
 from torch import Tensor
 
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample_cohort, update
-from lab import charts, memory, options, report, runs, setup, show, tinyworld
+from lab import charts, guards, memory, options, report, runs, setup, show, tinyworld
 from lab.answers import same_answer
 from lab.data import Problem, UserError
 from lab.evaluate import evaluate, omega
@@ -185,7 +185,7 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Se
         measure=lambda step: assess(agents, test, o),
         need=memory.estimate(everybody, memory.at_a_time(o)),
         config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0),
-                "inputs": setup.inputs(o, agents, data)},
+                "inputs": guards.inputs(o, agents, data)},
     )
 
 

@@ -8,6 +8,7 @@ runs      folders, checkpoints, the loop, a comparison    memory    how much a r
 evaluate  pass@1, intervals, omega; measure and suite are its commands: saved runs, several benchmarks
 diversity how different the agents of a cohort are        rephrase  the same question in other words
 report    tables of a run or a comparison                 charts    their figures               style  the look of every figure
+guards    what a model must show before it is trained; what a run read; text that is shown as text
 portraits the theory's figures, runs laid over them       motion    a window, and starts that fall
 tinyworld, rivals   the embedded worlds of both papers    drafts    what a reader sees of a draft        peft  adapters on disk
 """

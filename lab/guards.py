@@ -1,15 +1,32 @@
-"""What is tried before anything of a run is written: a model that this code would get wrong costs one line, and no training."""
+"""What keeps a run from going wrong in silence.
+
+A model that this code would get wrong is found before anything is written (`try_out`); a run is held by one process and knows
+what it read; and whatever is printed is text (`Shown`).
+"""
 
 import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import re
 import sys
+import tempfile
+import unicodedata
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from grpo import Agent, Rollouts, check_agreement, pick_logprobs, policy_logprobs, sample_cohort
-from lab.data import UserError
-from lab.models import fits
+from lab.data import Problem, UserError
+from lab.models import TEXT, fits
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None
 
 QUESTIONS, NEW = ("12+30=", "7"), 8  # two lengths, so that one prompt is padded; tokens that are written
 # What the library's hundreds of models raise where they are used otherwise than they expect.
@@ -36,6 +53,9 @@ def try_out(agents: Sequence[Agent]) -> None:
                 check_agreement(agent, wrote.logprobs, plain_logprobs(agent, wrote), wrote.mask, 1.0)
                 if agent.optimizer:
                     torch.autograd.grad(scored.sum(), agent.parameters(), allow_unused=True)  # eyes are not used
+                    with tempfile.TemporaryDirectory() as place:  # what a checkpoint will hold beside weights can be written
+                        agent.model.save_pretrained(place, state_dict={})
+                        agent.tokenizer.save_pretrained(place)
     except torch.OutOfMemoryError:
         raise
     except FOREIGN as error:
@@ -83,3 +103,70 @@ def say_coverage(model: nn.Module) -> None:
     if sum(rest.values()) > 0.05 * whole:
         print(f"adapters lie on {1 - sum(rest.values()) / whole:.0%} of the weights between embedding and output layer; "
               f"the rest is no plain linear layer, such as {max(rest, key=rest.get)}", file=sys.stderr)  # fmt: skip
+
+
+# ---------------------------------------------------------------- a run and its folder
+
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a number -> the whole number of its bits
+
+
+def inputs(o, agents: Sequence[Agent], data: tuple[list[Problem], list[Problem]]) -> dict[str, str]:
+    """What a run reads, by name: SHA-256 of its problems and, of real models, of weights and chat template at the start.
+
+    Weights are hashed by the sums of their rows' bits, which are exact and in no order: all weights count, and little is copied.
+    """
+    found = {"problems": json.dumps([[dataclasses.astuple(p) for p in part] for part in data]).encode()}
+    for agent in agents if o.data != "tiny" else ():
+        base = [p.detach() for p in agent.model.parameters() if agent.adapter is None or not p.requires_grad]  # adapters apart
+        rows = [p.view(BITS[p.itemsize]).sum(-1, dtype=torch.int64).flatten() for p in base]
+        found[f"weights of {agent.name}"] = torch.cat(rows).cpu().numpy().tobytes()
+        found[f"chat template of {agent.name}"] = json.dumps(agent.tokenizer.chat_template).encode()
+    return {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
+
+
+@contextlib.contextmanager
+def held(folder: Path):
+    """Within it no other process can be here: two that write one run would count its steps twice. A kill ends it too."""
+    place = os.open(folder, os.O_RDONLY) if fcntl else os.open(os.devnull, os.O_RDONLY)
+    try:
+        if fcntl:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(f"{folder} is in use by another process: wait for its end") from None
+    finally:
+        os.close(place)
+
+
+def same_inputs(folder: Path, config: dict, now: dict) -> None:
+    """Refuse, by name, to go on with a run, or to compare with one, that read other problems or began with another model."""
+    then = config.get("inputs")
+    if other := [name for name, value in now.items() if isinstance(then, dict) and then.get(name, value) != value]:
+        raise UserError(f"{folder} was made with other inputs: {', '.join(other)} changed since; put back what it began with")
+
+
+# ---------------------------------------------------------------- what a terminal is shown
+
+
+class Shown:
+    """A stream on which the text of data and models is text: what would act on a terminal is spelled out."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __getattr__(self, name: str):
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Print a text; "?" for a sign that the terminal does not have."""
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        return self.stream.write(printable(text).encode(encoding, "replace").decode(encoding))
+
+
+def printable(text: str) -> str:
+    """The text with control and formatting characters spelled out (\\x1b), line ends, tabs and what joins letters apart."""
+    def spelled(found: re.Match) -> str:
+        sign = found[0]
+        return sign if sign.isprintable() else " " if unicodedata.category(sign) == "Zs" else ascii(sign)[1:-1]
+
+    return re.sub(r"[^\x20-\x7e\n\t\u200c\u200d]", spelled, text.replace(TEXT, ""))

@@ -26,7 +26,6 @@ import subprocess
 import sys
 import threading
 import time
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,14 +38,9 @@ from transformers.utils import logging as hf_logging
 
 import lora
 from grpo import Agent
-from lab import peft, show, tinyworld
+from lab import guards, peft, show, tinyworld
 from lab.data import Problem, UserError, train_and_test
-from lab.models import TEXT, fits, whole_model
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None
+from lab.models import fits, whole_model
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
 # numbers each time, so that a difference between two is the policy's.
@@ -313,34 +307,13 @@ def kept_steps(run: Path, manifest: dict) -> list[int]:
         return []
 
 
-@contextlib.contextmanager
-def held(folder: Path):
-    """Within it no other process can be here: two that write one run would count its steps twice. A kill ends it too."""
-    place = os.open(folder, os.O_RDONLY) if fcntl else os.open(os.devnull, os.O_RDONLY)
-    try:
-        if fcntl:
-            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise UserError(f"{folder} is in use by another process: wait for its end") from None
-    finally:
-        os.close(place)
-
-
-def same_inputs(folder: Path, now: dict) -> None:
-    """Refuse, by name, to go on with a run, or to compare with one, that read other problems or began with another model."""
-    path = folder / "config.json"
-    then = (read_json(path) if path.exists() else {}).get("inputs")
-    if other := [name for name, value in now.items() if isinstance(then, dict) and then.get(name, value) != value]:
-        raise UserError(f"{folder} was made with other inputs: {', '.join(other)} changed since; put back what it began with")
-
-
 def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
     """Start or resume the run of a comparison in `place`; returns the last step that is done."""
     if newest(place):
         return restore(place, agents, steps)
-    place.mkdir(parents=True, exist_ok=True)
-    if any(place.iterdir()):
+    if not place.exists():
+        create(str(place.parent), place.name, "")
+    else:
         print(f"{place} was interrupted and has no whole checkpoint: it starts over", file=sys.stderr)
         for name in ("metrics.jsonl", "samples.jsonl"):
             (place / name).unlink(missing_ok=True)
@@ -398,8 +371,9 @@ def single(o, load: Callable[[object], Work], prefix: str, command: str) -> Path
     announce(o)
     work = load(o)
     folder = Path(o.resume) if o.resume else create(o.out, o.name, prefix)
-    with held(folder), out_of_memory(work.need.advice()):
-        same_inputs(folder, work.config["inputs"])
+    with guards.held(folder), out_of_memory(work.need.advice()):
+        if o.resume:
+            guards.same_inputs(folder, read_json(folder / "config.json"), work.config["inputs"])
         done = restore(folder, work.agents, o.steps) if o.resume else 0
         return folder if train(work, o, folder, done, command) else None
 
@@ -422,10 +396,10 @@ def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Ca
                 work = load(one)
                 folder = folder or whole()
                 for path in folder.glob("*/config.json"):
-                    same_inputs(path.parent, work.config["inputs"])
-                (folder / name).mkdir(exist_ok=True)
-                with held(folder / name), out_of_memory(work.need.advice()):
-                    done = begin(folder / name, work.agents, one.steps)
+                    guards.same_inputs(path.parent, read_json(path), work.config["inputs"])
+                new = not (folder / name).exists() and create(str(folder), name, "")
+                with guards.held(folder / name), out_of_memory(work.need.advice()):
+                    done = 0 if new else begin(folder / name, work.agents, one.steps)
                     first = folder / f"{methods[0]}-seed{seed}" / "metrics.jsonl"
                     start = read_lines(first)[0] if method != methods[0] else None
                     if not train(work, one, folder / name, done, command, start, (method, seed) == last):
@@ -579,30 +553,6 @@ def out_of_memory(advice: str):
         raise UserError(f"out of memory{f' ({tried.group().lower()})' if tried else ''}; {advice}") from None
 
 
-class Shown:
-    """A stream on which the text of data and models is text: what would act on a terminal is spelled out."""
-
-    def __init__(self, stream):
-        self.stream = stream
-
-    def __getattr__(self, name: str):
-        return getattr(self.stream, name)
-
-    def write(self, text: str) -> int:
-        """Print a text; "?" for a sign that the terminal does not have."""
-        encoding = getattr(self.stream, "encoding", None) or "utf-8"
-        return self.stream.write(printable(text).encode(encoding, "replace").decode(encoding))
-
-
-def printable(text: str) -> str:
-    """The text with control and formatting characters spelled out (\\x1b), line ends, tabs and what joins letters apart."""
-    def spelled(found: re.Match) -> str:
-        sign = found[0]
-        return sign if sign.isprintable() else " " if unicodedata.category(sign) == "Zs" else ascii(sign)[1:-1]
-
-    return re.sub(r"[^\x20-\x7e\n\t\u200c\u200d]", spelled, text.replace(TEXT, ""))
-
-
 def command(name: str, act: Callable[[], int], left: str, lower: str) -> int:
     """The exit code of `act()`. A user's mistake, or what the machine refuses, is one line on stderr and exit code 2.
 
@@ -612,14 +562,14 @@ def command(name: str, act: Callable[[], int], left: str, lower: str) -> int:
     hf_logging.disable_progress_bar()  # loading has its own bars, which would break ours
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # without a network it would tell of every retry
     try:
-        with contextlib.redirect_stdout(Shown(sys.stdout)), out_of_memory(f"lower {lower}"):
+        with contextlib.redirect_stdout(guards.Shown(sys.stdout)), out_of_memory(f"lower {lower}"):
             return act()
     except (UserError, lora.LoraError) as error:
-        print(f"{name}: {error}", file=Shown(sys.stderr))
+        print(f"{name}: {error}", file=guards.Shown(sys.stderr))
     except FloatingPointError as error:
         print(f"{name}: {error}: the model's weights or --temperature are at fault", file=sys.stderr)
     except OSError as error:
-        print(f"{name}: {error}; {left}", file=Shown(sys.stderr))
+        print(f"{name}: {error}; {left}", file=guards.Shown(sys.stderr))
     except KeyboardInterrupt:
         print(f"\nstopped at once; {left}", file=sys.stderr)
         return 130

@@ -2,8 +2,6 @@
 
 import copy
 import dataclasses
-import hashlib
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,11 +14,9 @@ from grpo import Agent
 from lab import guards, memory, models, runs, tinyworld
 from lab.data import Problem, UserError, answer_style, need_rephrased
 from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
-from lab.models import end_tokens
+from lab.models import encode, end_tokens
 from lab.options import agent_names, of_kind
 from rewards import REWARDS
-
-BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a number -> the whole number of its bits
 
 
 def load(o, share: bool) -> list[tuple]:
@@ -37,6 +33,14 @@ def load(o, share: bool) -> list[tuple]:
     return [models.load_model(source, device, o.dtype) for source in o.models]
 
 
+def put_adapters(model, rank: int, alpha: float, names: Sequence[str], **options) -> None:
+    """`lora.inject`, refused where it does not fit; a default choice of layers that leaves much of a model out is said."""
+    memory.fit_adapters(model, rank, len(names))
+    lora.inject(model, rank, alpha, names, **options)
+    if not options.get("targets"):
+        guards.say_coverage(model)
+
+
 def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rates: Sequence[float] | None = None,
                 rephrase: Sequence[str] = ()) -> list[Agent]:  # fmt: skip
     """Agents A, B, ... of (model, tokenizer) and, if they are to be trained at `rates`, an optimizer each.
@@ -49,6 +53,8 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
         agent = Agent(name, model, tokenizer, adapter, answer_style=o.answer or answer_style(o.data), system=o.system,
                       rephrase=name in rephrase, thinking=o.thinking, stop=o.stop)  # fmt: skip
         end_tokens(model, tokenizer)
+        if o.stop and o.stop not in models.plain_text(tokenizer, encode(o.stop, tokenizer)):
+            raise UserError(f"agent {name} cannot write the --stop text {o.stop!r}: its tokenizer has no tokens for it")
         if rates:
             fused = agent.device.type in ("cpu", "cuda")
             agent.optimizer = torch.optim.AdamW(agent.parameters(), lr=rates[len(agents)], weight_decay=0.0, fused=fused)
@@ -72,10 +78,7 @@ def make_cohort(o) -> list[Agent]:
             sharing = [name for name, (own, _) in zip(names, loaded, strict=True) if own is model]
             if hooks_of(o.method).needs_teacher:
                 sharing += [teacher_name(name) for name in sharing]
-            memory.fit_adapters(model, o.lora_rank, len(sharing))
-            lora.inject(model, o.lora_rank, o.lora_alpha, adapters=sharing, targets=o.lora_targets, seed=o.seed)
-            if not o.lora_targets:
-                guards.say_coverage(model)
+            put_adapters(model, o.lora_rank, o.lora_alpha, sharing, targets=o.lora_targets, seed=o.seed)
     adapters = names if o.lora_rank else [None] * len(names)
     agents = make_agents(o, loaded, adapters, o.lrs or [o.lr] * len(names), o.rephrase or ())
     for agent in agents:
@@ -103,20 +106,6 @@ def read_data(o) -> tuple[list[Problem], list[Problem]]:
                 print(f"left out {left_out}: {name} needs a rephrased form, and they have none", file=sys.stderr)
             train = kept
     return train, test
-
-
-def inputs(o, agents: Sequence[Agent], data: tuple[list[Problem], list[Problem]]) -> dict[str, str]:
-    """What a run reads, by name: SHA-256 of its problems and, of real models, of weights and chat template at the start.
-
-    Weights are hashed by the sums of their rows' bits, which are exact and in no order: all weights count, and little is copied.
-    """
-    found = {"problems": json.dumps([[dataclasses.astuple(p) for p in part] for part in data]).encode()}
-    for agent in agents if o.data != "tiny" else ():
-        base = [p.detach() for p in agent.model.parameters() if agent.adapter is None or not p.requires_grad]  # adapters apart
-        rows = [p.view(BITS[p.itemsize]).sum(-1, dtype=torch.int64).flatten() for p in base]
-        found[f"weights of {agent.name}"] = torch.cat(rows).cpu().numpy().tobytes()
-        found[f"chat template of {agent.name}"] = json.dumps(agent.tokenizer.chat_template).encode()
-    return {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
 
 
 def sharing_problems(o) -> list[str]:

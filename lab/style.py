@@ -4,18 +4,20 @@ Figures are made with `matplotlib.figure.Figure`, never with pyplot: importing t
 """
 
 import contextlib
+import re
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 
 # Okabe and Ito's palette, which people with any colour vision can tell apart.
 BLACK, AMBER, SKY, GREEN, YELLOW, BLUE, ORANGE, PINK = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )
 GREY, INK = "#777777", "#333333"
+OURS = re.compile(r"\$(?:p_\w|\\eta_\w|\\omega|[\s\d+=/])+\$")  # the formulas of this project's own labels
 HALO = [withStroke(linewidth=3, foreground="white")]  # path_effects of text that lies over lines
 AGENTS = (BLUE, ORANGE, GREEN, PINK, AMBER, SKY, BLACK)  # agent A, B, C, ...
 METHODS = {  # a method has one colour in every figure
@@ -42,7 +44,12 @@ def titled(figure: Figure | None, size: tuple[float, float], title: str, subtitl
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure beside its place and rename it, so that nobody sees half of one; the ending of `path` is its format."""
+    """Write a figure beside its place and rename it, so that nobody sees half of one; the ending of `path` is its format.
+
+    A name with $ in it, of a topic or a model, is drawn as it is spelled.
+    """
+    for text in figure.findobj(Text):
+        text.set_parse_math("$" not in OURS.sub("", text.get_text()))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
     figure.savefig(temporary)

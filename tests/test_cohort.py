@@ -553,8 +553,8 @@ BAD = {
     "a learning rate of 0": ["--lrs", "1e-4", "0"],
     "bfloat16 without adapters": ["--data", "FILE", "--models", "MODEL", "MODEL", "--dtype", "bfloat16"],
     "tiny texts that do not fit": ["--max-new-tokens", "247"],
-    "a stop that no token holds": ["--data", "FILE", "--models", "MODEL", "MODEL", "--stop", "w5 w6"],
-    "the same in a comparison": ["--data", "FILE", "--models", "MODEL", "MODEL", "--stop", "w5 w6", "--compare", "corl", "gt"],
+    "a stop that cannot be written": ["--data", "FILE", "--models", "MODEL", "MODEL", "--stop", "END"],
+    "the same in a comparison": ["--data", "FILE", "--models", "MODEL", "MODEL", "--stop", "END", "--compare", "corl", "gt"],
     "no end, in a comparison": ["--data", "FILE", "--models", "ENDLESS", "ENDLESS", "--compare", "corl", "gt"],
     "judges in a comparison": ["--data", "FILE", "--models", "MODEL", "MODEL", "--compare", "ttrl", "comas"],
 }

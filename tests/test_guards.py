@@ -16,6 +16,7 @@ import pytest
 import safetensors.torch
 import tiny
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -23,7 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 import cohort
 import lora
 from grpo import Agent, sample_cohort
-from lab import guards, memory, models, peft, runs
+from lab import guards, memory, models, peft, runs, style
 from lab.data import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -428,7 +429,7 @@ def test_metrics_that_were_changed(change, place, capsys):
 
 def test_a_run_is_held_by_one_process(place, capsys):
     """Guards: two that resume one run at once, and write its steps twice."""
-    with runs.held(place / "run"):
+    with guards.held(place / "run"):
         code, line = said(capsys, "--resume", str(place / "run"), "--steps", "3")
         assert code == 2 and "in use by another process" in line
     assert said(capsys, "--resume", str(place / "run"), "--steps", "3")[0] == 0
@@ -488,11 +489,22 @@ def test_an_out_folder_that_cannot_be_written(out, place, capsys):
 ])  # fmt: skip
 def test_text_is_shown_as_text(text, shown):
     """Guards: a topic, question or completion that clears the screen, renames the window or turns the line round."""
-    assert runs.printable(text) == shown
+    assert guards.printable(text) == shown
     stream = io.TextIOWrapper(io.BytesIO(), encoding="cp1252", newline="")
-    runs.Shown(stream).write(text)
+    guards.Shown(stream).write(text)
     stream.flush()
     assert stream.buffer.getvalue().decode("cp1252") == shown.encode("cp1252", "replace").decode("cp1252")
+
+
+@pytest.mark.parametrize("name", [r"$\foo{x}$", "$$", "$5 and $6", "a$b", r"\frac", "$x^$"])
+def test_names_in_a_figure_are_text(name, tmp_path):
+    """Guards: a comparison that ends in a traceback after all its runs, for a topic that is no formula of matplotlib's."""
+    figure = Figure()
+    axes = figure.subplots()
+    axes.set(title=name, xlabel="$p_A$", ylabel="$p_1+p_2+p_3=3/2$")
+    style.save(figure, tmp_path / "x.png")
+    assert not axes.title.get_parse_math() or "$" not in name
+    assert axes.xaxis.label.get_parse_math() and axes.yaxis.label.get_parse_math()
 
 
 def test_every_command_shows_text_as_text(capsys):

@@ -13,9 +13,13 @@ BUDGETS = {"rewards.py": 170, "grpo.py": 370, "cohort.py": 260, "dynamics.py": 3
 LAB = 4000  # what stands behind the door
 LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 60,  # one portrait from the command line, slices of a ring of three
-    "runs.py": 42,  # samples.jsonl and its cut on --resume, what is said before the first step, where a run comes from
-    "options.py": 20,  # --help in groups
     "data.py": 45,  # the sources of the suites, and what JSON does to TeX
+    "models.py": 45,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
+    "runs.py": 75,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
+    "options.py": 45,  # --help in groups; a run's config.json is read through the rules of the command line
+    "memory.py": 20,  # what cannot fit is refused before it is made
+    "setup.py": 15,
+    "__init__.py": 12,  # one line for Ctrl-C while this project is imported
 }
 LATER = {  # what came later brings its own file and its own budget
     "measure.py": 135,  # python -m lab.evaluate: checkpoints, ensembles
@@ -23,7 +27,7 @@ LATER = {  # what came later brings its own file and its own budget
     "extract.py": 120,  # how an answer is read out of a completion: the last number, multiple choice
     "charts.py": 310,  # figures of runs and comparisons for a lecture
     "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
-    "guards.py": 75,  # what a model must show before a run begins
+    "guards.py": 150,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read
     "motion.py": 101,  # the window, and starts that fall through a portrait
 }
 TOP = {"README.md", "requirements.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}
