@@ -14,7 +14,7 @@ import transformers  # its auto classes, which take long to import, are found wh
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer
 
 from lab.data import UserError
 
@@ -160,8 +160,8 @@ def cache_argument(kind: type) -> str:
 
 def can_share_prompt(model: PreTrainedModel) -> bool:
     """Whether a prompt's cache can be repeated for its K completions *with its gradient*: not where it is a recurrent state."""
-    shareable = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
-    return all(type(layer) in shareable for layer in DynamicCache(config=model.config).layers)
+    shareable = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")  # by name: older libraries lack the last
+    return all(type(layer).__name__ in shareable for layer in DynamicCache(config=model.config).layers)
 
 
 def with_own_prompt(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
