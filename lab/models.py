@@ -154,8 +154,9 @@ def mask_to_read(mask: Tensor, ids: Tensor, cache: DynamicCache | None) -> Tenso
 
 @functools.cache
 def cache_argument(kind: type) -> str:
-    """What this class of model calls its cache: transformers 5.24 renamed the argument, and warns about the old name."""
-    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+    """What this class of model calls its cache: transformers 5.24 renamed the argument, and warns about the old names."""
+    known = inspect.signature(kind.forward).parameters
+    return next((name for name in ("cache", "cache_params") if name in known), "past_key_values")  # the second is Mamba's
 
 
 def can_share_prompt(model: PreTrainedModel) -> bool:
