@@ -276,6 +276,7 @@ RULES = [
      "--max-new-tokens: the tiny model reads 256 tokens in all, a draft among them: at most 100 new ones"),
     (lambda o: not 0 <= o.tiebreak < 1 or not 0 <= o.format < 1 or not 0 <= o.b_std < 1,
      "--tiebreak, --format and --b-std are at least 0 and below 1 (the first two never outweigh being right)"),
+    (lambda o: o.rank > 4096, "--rank is at most 4096: a larger adapter has more weights than its layer"),
     (lambda o: o.method and not o.resume, "--method is set by the command itself: name what to train with --methods"),
     (lambda o: o.model is None and (o.dtype != "float32" or o.system is not None or o.answer or o.stop),
      "--dtype, --system, --answer and --stop belong to real models: give --model and --data"),

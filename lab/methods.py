@@ -22,7 +22,8 @@ from torch.nn.functional import pad
 from grpo import Agent, Rollouts, group_advantages, sample_cohort
 from lab import runs
 from lab.data import Problem, UserError
-from lab.models import chat, fits
+from lab.drafts import summary
+from lab.models import chat, fits, opening
 from rewards import REWARDS
 
 
@@ -361,7 +362,8 @@ def judge(agents: Sequence[Agent], cohort: Sequence[Rollouts], problems: Sequenc
     evaluations = by_solver(0, [[text for (text,) in rollouts.texts] for rollouts in evaluated])
     scored = write(SCORE, 1, solution=solutions, evaluation=evaluations)
     scores = by_solver(1, [
-        [read_score(t) if ok else None for (t,), (ok,) in zip(r.texts, r.finished.tolist(), strict=True)] for r in scored
+        [read_score(summary(opening(chat("?", agent.tokenizer, thinking=agent.thinking)) + t)) if ok else None  # not in reasoning
+         for (t,), (ok,) in zip(r.texts, r.finished.tolist(), strict=True)] for agent, r in zip(agents, scored, strict=True)
     ])  # fmt: skip
     paid = pay(scores, judges)
     return [Judged(**vars(cohort[n]), scores=scores[n], evaluations=evaluated[n], evaluator_rewards=paid[n][0],

@@ -14,7 +14,7 @@ import transformers  # its auto classes, which take long to import, are found wh
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer
 
 from lab.data import UserError
 
@@ -154,14 +154,15 @@ def mask_to_read(mask: Tensor, ids: Tensor, cache: DynamicCache | None) -> Tenso
 
 @functools.cache
 def cache_argument(kind: type) -> str:
-    """What this class of model calls its cache: transformers 5.24 renamed the argument, and warns about the old name."""
-    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+    """What this class of model calls its cache: transformers 5.24 renamed the argument, and warns about the old names."""
+    known = inspect.signature(kind.forward).parameters
+    return next((name for name in ("cache", "cache_params") if name in known), "past_key_values")  # the second is Mamba's
 
 
 def can_share_prompt(model: PreTrainedModel) -> bool:
     """Whether a prompt's cache can be repeated for its K completions *with its gradient*: not where it is a recurrent state."""
-    shareable = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
-    return all(type(layer) in shareable for layer in DynamicCache(config=model.config).layers)
+    shareable = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")  # by name: older libraries lack the last
+    return all(type(layer).__name__ in shareable for layer in DynamicCache(config=model.config).layers)
 
 
 def with_own_prompt(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:

@@ -103,6 +103,7 @@ RULES: list[Rule] = [
     (lambda o: o.dtype != "float32" and not o.models, "--dtype belongs to real models: the tiny ones are float32"),
     (lambda o: o.dtype == "bfloat16" and not o.lora_rank,
      "--dtype bfloat16 needs --lora-rank: most steps of AdamW are too small to change a bfloat16 weight"),
+    (lambda o: o.lora_rank > 4096, "--lora-rank is at most 4096: a larger adapter has more weights than its layer"),
     (lambda o: o.lora_targets and not o.lora_rank,
      "--lora-targets names the layers that get an adapter: give --lora-rank, or leave it out"),
     (lambda o: o.checkpointing and not o.lora_rank and not o.models, "--checkpointing goes with --lora-rank or real models"),

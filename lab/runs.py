@@ -431,6 +431,7 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
         append_line(folder / "metrics.jsonl", first)
         tell(first)
     form, seen = "{desc} {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}", show.accuracies(first)  # no bar: 80 columns
+    learnt = False
     room = 79 - len(f"{o.method} {o.steps}/{o.steps} 00:00<00:00")
     with (Stop() as stop, show.logged(o.log, folder, config) as log,
           tqdm(total=o.steps, initial=done, desc=o.method, bar_format=form, disable=not o.steps) as bar):  # fmt: skip
@@ -445,6 +446,7 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
                 kept = newest(folder) or "none (see --save-every)"
                 why = f"step {step}, {error}, so the run ends here"
                 raise UserError(f"{why}; the last good checkpoint is {kept}; try a lower --lr (or --lrs)") from None
+            learnt |= any(part.get("signal") for part in [*line.get("agents", {}).values(), *line.get("halves", {}).values()])
             samples = line.pop("samples", [])
             append_line(folder / "metrics.jsonl", line)
             log(line)
@@ -466,6 +468,9 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
                     "no checkpoint was kept (see --save-every), so it cannot be continued"  # fmt: skip
                 print(f"\nstopped after step {step}; {how}", file=sys.stderr)
                 return False
+    if o.steps > done and not learnt:
+        print("nothing could be learnt: in no step did the rewards within a group differ; see the answers that were read "
+              "(--answer, --stop), and how many completions did not end (--max-new-tokens)", file=sys.stderr)  # fmt: skip
     return True
 
 

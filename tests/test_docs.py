@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import tiny
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lab import rivals, tinyworld
@@ -138,8 +138,10 @@ def home(tmp_path_factory):
     model, words = tiny.model("qwen3"), tiny.tokenizer().backend_tokenizer.to_str().replace('"w63"', '"\\n"')  # for --stop
     model.config.max_position_embeddings = 1024  # room for what a judge reads
     model.save_pretrained(home / "model")
+    core = Tokenizer.from_str(words)
+    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split("\n", "isolated"), pre_tokenizers.Split(" ", "removed")])
     PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(words), unk_token="<unk>", bos_token="<bos>", eos_token="<eos>", pad_token="<eos>",
+        tokenizer_object=core, unk_token="<unk>", bos_token="<bos>", eos_token="<eos>", pad_token="<eos>",
         chat_template="{{ messages[-1]['content'] }}",
     ).save_pretrained(home / "model")  # fmt: skip
     return home

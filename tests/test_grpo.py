@@ -21,6 +21,7 @@ from grpo import (
     token_weights,
     update,
 )
+from lab.data import UserError
 from lab.models import with_own_prompt
 
 
@@ -225,7 +226,7 @@ def test_checkpointing_gives_the_same_gradient():
             lora.checkpointing(model)
             agent.checkpointing = True
         agent.optimizer = torch.optim.SGD(agent.parameters(), lr=0.0)
-        rollouts = write(model)
+        rollouts, agent.agrees = write(model), True  # by the bare base: what is compared is two gradients, not two policies
         update(
             agent,
             rollouts,
@@ -284,7 +285,8 @@ def test_the_reference_of_an_adapter_is_the_bare_base():
     assert torch.allclose(grpo.reference_logprobs(agent, rollouts, torch.arange(3), 1.0), bare, atol=1e-6)
     with agent.in_use():
         assert not torch.allclose(token_logprobs(agent.model, rollouts, torch.arange(3), 1.0), bare, atol=1e-3)
-    # No reward tells the rollouts apart: what moves the adapter is the KL term alone.
+    # No reward tells the rollouts apart: what moves the adapter is the KL term alone. They are the bare base's.
+    agent.agrees = True
     assert update(agent, rollouts, torch.zeros(3, 4), beta=1.0)["grad_norm"] > 0
 
 
@@ -343,3 +345,15 @@ def test_scoring_twice_agrees_bitwise():
     with torch.no_grad():
         first, second = (token_logprobs(model, rollouts, torch.arange(3), 1.0) for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_the_first_step_checks_that_sampler_and_learner_agree():
+    """Guards: a policy that is scored as another than it was sampled as, trained on that difference."""
+    agent, rollouts, advantages = agent_and_rollouts()
+    before = [p.clone() for p in agent.parameters()]
+    rollouts.logprobs = rollouts.logprobs - 0.01 * rollouts.mask
+    with pytest.raises(UserError, match="0.01 apart"):
+        update(agent, rollouts, advantages)
+    assert all(map(torch.equal, agent.parameters(), before)) and not agent.agrees
+    agent.agrees = True  # later steps may follow other settings
+    update(agent, rollouts, advantages)

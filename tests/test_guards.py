@@ -462,6 +462,13 @@ def test_what_ends_a_process_saves_it(name, place, capsys, monkeypatch):
     assert before == [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 
 
+def test_nothing_to_learn_is_said(place, capsys):
+    """Guards: a run in which no answer can be read, and that ends like any other."""
+    models = ["--models", *[str(place / "model")] * 2, "--data", str(place / "data.jsonl")]
+    assert cohort.main([*models, *SMALL, "--method", "gt", "--answer", "boxed", "--out", str(place), "--name", "none"]) == 0
+    assert "nothing could be learnt" in capsys.readouterr().err
+
+
 def test_a_worker_thread_trains(place):
     """Guards: "signal only works in main thread", and a folder left behind."""
     codes = []
