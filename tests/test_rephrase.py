@@ -11,7 +11,7 @@ import pytest
 import tiny
 import torch
 
-from lab import models, rephrase
+from lab import guards, models, rephrase
 from lab.data import Problem, load_problems
 from lab.rephrase import INSTRUCTION, answer_fault, main, numbers_fault, text_fault
 
@@ -69,6 +69,7 @@ def stubbed(tmp_path, monkeypatch):
     ends = SimpleNamespace(eos_token_id=2)
     model = SimpleNamespace(config=config, generation_config=ends)
     monkeypatch.setattr(models, "load_model", lambda *_: (model, tiny.tokenizer()))
+    monkeypatch.setattr(guards, "try_out", lambda agents: None)  # it has no weights that could be tried
     rewrites = {q: text or "" for q, (text, _, _) in QUESTIONS.items()}
     answers = {q: on_q for q, (_, on_q, _) in QUESTIONS.items()}
     answers |= {(text or "").split("</think>")[-1].strip(): on_r for text, _, on_r in QUESTIONS.values()}
