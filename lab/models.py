@@ -119,6 +119,12 @@ def plain_text(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
     return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
+def can_write(tokenizer: PreTrainedTokenizerBase, text: str) -> bool:
+    """Whether some tokens say `text`: those that it is read as, or any one."""
+    spelled = [encode(text, tokenizer), *([i] for i in range(len(tokenizer)))]
+    return any(text in plain_text(tokenizer, ids) for ids in spelled)
+
+
 def stopped(tokenizer: PreTrainedTokenizerBase, ids: Tensor, stop: str) -> Tensor:
     """Which of the rows `ids` [n,t] say `stop` at their end, in one token or over several: bool [n].
 

@@ -14,7 +14,7 @@ from grpo import Agent
 from lab import guards, memory, models, runs, tinyworld
 from lab.data import Problem, UserError, answer_style, need_rephrased
 from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
-from lab.models import encode, end_tokens
+from lab.models import can_write, end_tokens
 from lab.options import agent_names, of_kind
 from rewards import REWARDS
 
@@ -53,7 +53,7 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
         agent = Agent(name, model, tokenizer, adapter, answer_style=o.answer or answer_style(o.data), system=o.system,
                       rephrase=name in rephrase, thinking=o.thinking, stop=o.stop)  # fmt: skip
         end_tokens(model, tokenizer)
-        if o.stop and o.stop not in models.plain_text(tokenizer, encode(o.stop, tokenizer)):
+        if o.stop and not can_write(tokenizer, o.stop):
             raise UserError(f"agent {name} cannot write the --stop text {o.stop!r}: its tokenizer has no tokens for it")
         if rates:
             fused = agent.device.type in ("cpu", "cuda")

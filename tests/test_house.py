@@ -14,7 +14,7 @@ LAB = 4000  # what stands behind the door
 LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 60,  # one portrait from the command line, slices of a ring of three
     "data.py": 45,  # the sources of the suites, and what JSON does to TeX
-    "models.py": 48,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
+    "models.py": 53,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
     "runs.py": 78,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
     "options.py": 45,  # --help in groups; a run's config.json is read through the rules of the command line
     "memory.py": 20,  # what cannot fit is refused before it is made
