@@ -39,8 +39,8 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(96)  # quadrature of H on [-1, 
 def _within(what: str, value) -> np.ndarray:
     """The value as float64; ValueError unless all of it lies between 0 and 1."""
     value = np.asarray(value, float)
-    if not ((value >= 0) & (value <= 1)).all():
-        raise ValueError(f"{what} lies between 0 and 1, not {value if value.ndim == 0 else value.tolist()}")
+    if not (fine := (value >= 0) & (value <= 1)).all():
+        raise ValueError(f"{what} lies between 0 and 1, not {value[~fine].flat[0]}")
     return value
 
 

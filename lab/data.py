@@ -319,10 +319,12 @@ def load_problems(source: str | Path, split: str | None = "train", limit: int | 
         raise ValueError(f"split is train or test, not {split!r}")
     if limit is not None and limit < 1:
         raise UserError(f"the number of problems must be at least 1, not {limit}")
-    asked = re.fullmatch(r"(.+?)(?:@(\w+)=([\d.]+)-([\d.]+))?", str(source), re.S)
+    asked = re.fullmatch(r"(.+?)(?:@(\w+)=(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?))?", str(source), re.S)
     name, bounds = asked[1], (asked[2], float(asked[3]), float(asked[4])) if asked[2] else ()
     key = f"{name}/{split if f'{name}/{split}' in SOURCES else 'test'}"
     if name in ("sums", "products"):
+        if bounds:
+            raise UserError(f"{source}: {name} have no {bounds[0]} to choose by; say --data {name}")
         problems = sums() if name == "sums" else products(split)
     elif name.startswith("hub:"):
         problems = hub(name.removeprefix("hub:"), split, bounds)

@@ -21,7 +21,9 @@ def verdict(P, **theory) -> str:
     text = f"start {', '.join(f'{p:.4g}' for p in P)}: {NAMES[int(basin(P, **theory))]}"
     if len(P) == 2 and theory["method"] == "corl" and (theory["scale"] == "paper" or 1 not in np.ravel(theory["K"])):
         two = {name: theory[name] for name in ("K", "eta", "scale", "omega")}
-        text += f"; E = {conserved(*P, **two):.4g}; at p_A = {P[0]:.4g} it needs p_B > {separatrix(P[0], **two):.4g}"
+        value, needed = conserved(*P, **two), separatrix(P[0], **two)
+        text += f"; E = {round(float(value), 12) + 0:.4g}" * bool(np.isfinite(value))  # not at a corner
+        text += f"; at p_A = {P[0]:.4g} it needs p_B > {needed:.4g}" * bool(needed < 1)  # there is none at p_A = 0, or omega = 0
     return text
 
 

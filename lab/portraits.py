@@ -112,7 +112,7 @@ def ring_boundary(x, agent: int, p: float, **theory) -> np.ndarray:
         first = (basin(P, **theory) != RIGHT).sum(0)[None]  # index of the lowest y that goes right
         low = np.take_along_axis(y, np.maximum(first - 1, 0), 0)[0]
         high = np.take_along_axis(y, np.minimum(first, 32), 0)[0]
-    return (low + high) / 2
+    return np.where(first[0] > 32, 1.0, (low + high) / 2)  # nothing goes right
 
 
 def _fill(ax, x, y):
@@ -340,7 +340,8 @@ def topic_rows(run, omega: float | None = None) -> list[Row]:
     for topic, points in _tracks(run).items():
         measured = run.measured[0].get("omega", {}).get(topic) if omega is None else omega
         says, start, end = _forecast(run.config, points[0], measured), points[0].tolist(), points[-1].tolist()
-        rows.append(Row(topic, start, end, 1.0 if measured is None else measured, says, outcome(end), steps))
+        ended = outcome(end) if len(points) > 1 else "under way"  # measured once, it has gone nowhere yet
+        rows.append(Row(topic, start, end, 1.0 if measured is None else measured, says, ended, steps))
     return rows
 
 
@@ -522,6 +523,8 @@ def run(args) -> None:
         if getattr(args, name) is not None and name not in (what + " " + TAKES[what]).split():
             takes, whose = ", --".join(TAKES[what].split()), "the six figures" if what == "figures" else f"--{what}"
             raise UserError(f"--{name} does not go with {whose}, which take{'s' * (what != 'figures')} --{takes}")
+    if args.omega is not None and args.method not in (None, "corl"):
+        raise UserError(f"--omega goes with --method corl: {args.method} has no label of a peer's, or that of omega = 1")
     theory = {"K": 8, "eta": 1.0, "scale": "std", "omega": 1.0, "method": "corl"}
     given = {name: getattr(args, name.lower()) for name in theory if getattr(args, name.lower()) is not None}
     theory |= {name: x[0] if isinstance(x, list) and len(x) == 1 else x for name, x in given.items()}

@@ -147,7 +147,10 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.config, self.lines = read_json(folder / "config.json"), read_lines(folder / "metrics.jsonl")
+        self.config = read_json(folder / "config.json")
+        if is_comparison(self.config):
+            raise UserError(f"{folder} is a comparison: name one of its runs, METHOD-seedN in it")
+        self.lines = read_lines(folder / "metrics.jsonl")
         self.trained = [line for line in self.lines if "agents" in line]
         self.measured = [line for line in self.lines if "eval" in line]
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from grpo import Rollouts
 from lab.data import Problem
+from lab.models import TEXT
 
 TOPICS, PROBLEMS = 6, 3  # how many problems of a step are shown: one of each topic; without topics, the first few
 LINES = 3  # of the screen, for one completion
@@ -34,7 +35,8 @@ def pick(who: str, problems: Sequence[Problem], prompts: Sequence[str], written:
     k, own = len(texts) // len(problems), len(prompts) // len(problems)
     return [
         {"topic": problems[i].topic, "question": problems[i].question, "reference": problems[i].answer, "agent": who}
-        | {"reads" if own > 1 else "prompt": prompts[i * own], "completion": texts[i * k], "answer": answers[i * k]}
+        | {"reads" if own > 1 else "prompt": prompts[i * own].replace(TEXT, "")}
+        | {"completion": texts[i * k], "answer": answers[i * k]}
         | ({} if labels is None else {"label": labels[i]})
         | ({} if rewards is None else {"reward": round(rewards.flatten()[i * k].item(), 6)})
         for i in chosen

@@ -8,9 +8,12 @@ import re
 from pathlib import Path
 
 from matplotlib import rc_context
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation, Text
+
+from lab.data import UserError
 
 # Okabe and Ito's palette, which people with any colour vision can tell apart.
 BLACK, AMBER, SKY, GREEN, YELLOW, BLUE, ORANGE, PINK = (
@@ -48,6 +51,8 @@ def save(figure: Figure, path: Path) -> None:
 
     A name with $ in it, of a topic or a model, is drawn as it is spelled.
     """
+    if path.suffix[1:].lower() not in FigureCanvasBase.get_supported_filetypes():
+        raise UserError(f"a figure named {path.name or path} has no format: end it in .png, .pdf or .svg")
     for text in figure.findobj(Text):
         text.set_parse_math("$" not in OURS.sub("", text.get_text()))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """dynamics.py against closed forms, Monte Carlo of real updates, and references written here from the formulas in float64."""
 
+import contextlib
 import json
 import math
 import re
@@ -416,7 +417,7 @@ def write_run(folder, starts, ends, steps=6, omega=None, **config):
     (folder / "config.json").write_text(json.dumps(config))
     lines = []
     for i in range(steps):
-        at = {t: np.array(starts[t]) + (np.array(ends[t]) - starts[t]) * i / (steps - 1) for t in starts}
+        at = {t: np.array(starts[t]) + (np.array(ends[t]) - starts[t]) * i / max(steps - 1, 1) for t in starts}
         probes = {a: {t: v[n] for t, v in at.items()} for n, a in enumerate(names)}
         lines.append({"step": 10 * i, "probes": probes, "eval": {}} | ({"omega": omega} if omega else {}))
         lines.append({"step": 10 * i + 1, "loss": 0.5})
@@ -481,6 +482,25 @@ def test_no_forecast_where_the_theory_is_silent(tmp_path):
     assert [r.forecast for r in portraits.topic_rows(measured)] == ["right"] * 3
     pooled = write_run(tmp_path / "o", STARTS, ENDS, cohort="errors", method="pooled", omega={"carry": 0.02})
     assert portraits.topic_rows(pooled)[0].forecast == ""  # its theory is that of omega = 1
+
+
+def test_one_measurement_is_no_outcome(tmp_path):
+    """A run that was killed before its second evaluation scored its start against itself: 2 of 2 forecasts came true."""
+    rows = portraits.topic_rows(write_run(tmp_path / "run", {"x": (0.9, 0.95)}, {"x": (0.9, 0.95)}, steps=1))
+    assert rows[0].outcome == "under way" and "came true" not in portraits.score(rows)
+
+
+@pytest.mark.parametrize("words, said", [
+    ("--start .6 .45 --omega 0", "0.45: right; E = 0.5569\n"), ("--start 1 1", "1: right; at p_A = 1 it needs p_B > 0\n"),
+    ("--start .6 .4", "boundary; E = 0; at p_A"), ("--start .6 .4 --method ttrl --omega .5", "--omega goes with --method corl"),
+    ("--slice 3 1.5", "between 0 and 1, not 1.5"), ("--portrait --save p9", "has no format: end it in .png"),
+])  # fmt: skip
+def test_what_the_command_says_at_the_edges(words, said, tmp_path, monkeypatch, capsys):
+    """NaN printed as a number, omega dropped without a word, 6,400 starts in one message."""
+    monkeypatch.chdir(tmp_path)
+    with contextlib.suppress(SystemExit):
+        portraits.main(words.split())
+    assert said in "".join(capsys.readouterr())
 
 
 def test_forecasts_know_rates_and_votes(tmp_path):
@@ -646,7 +666,7 @@ def test_window_click_and_sliders():
     (["--overlay", "x", "--scale", "std"], "--scale does not go"), (["--overlay", "x", "--eta", "1"], "--eta does not go"),
     (["--portrait", "--start", ".6", ".4", ".3"], "two numbers"), (["--slice", "4", ".5"], "agent 1, 2 or 3"),
     (["--slice", "3", ".5", "--start", ".6", ".4"], "--start does not go"), (["--animate", "--save", "x.png"], "a .gif"),
-    (["--portrait", "--save", "x.foo"], "not supported"), (["--portrait", "--k", "1", "2", "3"], "2 agents")])
+    (["--portrait", "--save", "x.foo"], "has no format"), (["--portrait", "--k", "1", "2", "3"], "2 agents")])
 def test_bad_options_get_one_line(options, words, capsys, tmp_path, monkeypatch):
     """A traceback, an option that is passed over, nonsense drawn from a nonsense option, or an empty folder left behind."""
     monkeypatch.chdir(tmp_path)
