@@ -561,16 +561,16 @@ READERS = (canonical, *(partial(extract_answer, style=style) for style in STYLES
 
 
 def test_time_is_bounded():
-    """Completions are untrusted: no input of 10,000 characters may take 50 ms (10 is the most that we have seen)."""
+    """Completions are untrusted: no input of 10,000 characters may take 0.3 s (0.01 is the most on an idle core)."""
     for text in [*HOSTILE, *long_texts(60)]:
         for reader in READERS:
             seconds = []
-            while len(seconds) < 3 and min(seconds, default=1) > 0.05:  # a busy machine may be slow once
+            while len(seconds) < 3 and min(seconds, default=1) > 0.3:  # a busy machine may be slow once
                 _canonical.cache_clear()
                 start = time.thread_time()
                 reader(text)
                 seconds.append(time.thread_time() - start)
-            assert min(seconds) < 0.05, (text[:30], len(text), seconds)
+            assert min(seconds) < 0.3, (text[:30], len(text), seconds)
 
 
 def test_memory_is_bounded():

@@ -455,11 +455,17 @@ def test_what_ends_a_process_saves_it(name, place, capsys, monkeypatch):
         return step(*arguments)
 
     monkeypatch.setattr(cohort, "train_step", sent)
-    before = [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    assert cohort.main(["--resume", str(place / "run"), "--steps", "9"]) == 130
-    assert "continue with: python cohort.py --resume" in capsys.readouterr().err
-    assert runs.newest(place / "run").name == "checkpoint-000003"
-    assert before == [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    whole = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    asked = {which: signal.signal(which, signal.default_int_handler) for which in whole}  # nohup and & have them ignored
+    try:
+        before = [signal.getsignal(which) for which in whole]
+        assert cohort.main(["--resume", str(place / "run"), "--steps", "9"]) == 130
+        assert "continue with: python cohort.py --resume" in capsys.readouterr().err
+        assert runs.newest(place / "run").name == "checkpoint-000003"
+        assert before == [signal.getsignal(which) for which in whole]
+    finally:
+        for which, handler in asked.items():
+            signal.signal(which, handler)
 
 
 def test_nothing_to_learn_is_said(place, capsys):
