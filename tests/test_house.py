@@ -28,7 +28,7 @@ LATER = {  # what came later brings its own file and its own budget
     "charts.py": 310,  # figures of runs and comparisons for a lecture
     "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
     "guards.py": 150,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read
-    "motion.py": 101,  # the window, and starts that fall through a portrait
+    "motion.py": 103,  # the window, and starts that fall through a portrait
 }
 TOP = {"README.md", "requirements.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}
 
