@@ -539,5 +539,5 @@ def test_ctrl_c_while_importing_is_one_line():
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         _, told = process.communicate()
-        if process.returncode != -signal.SIGABRT:  # amid the loading of a C++ library Python cannot take it, and the process aborts
+        if process.returncode != -signal.SIGABRT:  # while a C++ library loads, the process aborts
             assert (process.returncode, told.decode().strip()) == (130, "stopped at once")

@@ -13,6 +13,7 @@ BUDGETS = {"rewards.py": 170, "grpo.py": 370, "cohort.py": 260, "dynamics.py": 3
 LAB = 4000  # what stands behind the door
 LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 60,  # one portrait from the command line, slices of a ring of three
+    "style.py": 10,  # a name with $ is text; a figure without a format is refused
     "data.py": 45,  # the sources of the suites, and what JSON does to TeX
     "models.py": 53,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
     "runs.py": 78,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
