@@ -116,10 +116,13 @@ def inputs(o, agents: Sequence[Agent], data: tuple[list[Problem], list[Problem]]
     Weights are hashed by the sums of their rows' bits, which are exact and in no order: all weights count, and little is copied.
     """
     found = {"problems": json.dumps([[dataclasses.astuple(p) for p in part] for part in data]).encode()}
+    weights = {}  # of each model once, adapters apart: agents may share a base
     for agent in agents if o.data != "tiny" else ():
-        base = [p.detach() for p in agent.model.parameters() if agent.adapter is None or not p.requires_grad]  # adapters apart
-        rows = [p.view(BITS[p.itemsize]).sum(-1, dtype=torch.int64).flatten() for p in base]
-        found[f"weights of {agent.name}"] = torch.cat(rows).cpu().numpy().tobytes()
+        if id(agent.model) not in weights:
+            base = [p.detach() for p in agent.model.parameters() if agent.adapter is None or not p.requires_grad]
+            rows = [p.view(BITS[p.itemsize]).sum(-1, dtype=torch.int64).flatten() for p in base]
+            weights[id(agent.model)] = torch.cat(rows).cpu().numpy().tobytes()
+        found[f"weights of {agent.name}"] = weights[id(agent.model)]
         found[f"chat template of {agent.name}"] = json.dumps(agent.tokenizer.chat_template).encode()
     return {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
 

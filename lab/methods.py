@@ -361,10 +361,11 @@ def judge(agents: Sequence[Agent], cohort: Sequence[Rollouts], problems: Sequenc
     evaluated = write(EVALUATE, 0, solution=solutions)
     evaluations = by_solver(0, [[text for (text,) in rollouts.texts] for rollouts in evaluated])
     scored = write(SCORE, 1, solution=solutions, evaluation=evaluations)
+    opened = [opening(chat("?", agent.tokenizer, thinking=agent.thinking)) for agent in agents]  # a score in reasoning is none
     scores = by_solver(1, [
-        [read_score(summary(opening(chat("?", agent.tokenizer, thinking=agent.thinking)) + t)) if ok else None  # not in reasoning
-         for (t,), (ok,) in zip(r.texts, r.finished.tolist(), strict=True)] for agent, r in zip(agents, scored, strict=True)
-    ])  # fmt: skip
+        [read_score(summary(start + t)) if ok else None for (t,), (ok,) in zip(r.texts, r.finished.tolist(), strict=True)]
+        for start, r in zip(opened, scored, strict=True)
+    ])
     paid = pay(scores, judges)
     return [Judged(**vars(cohort[n]), scores=scores[n], evaluations=evaluated[n], evaluator_rewards=paid[n][0],
                    scorings=scored[n], scorer_rewards=paid[n][1]) for n in range(count)]  # fmt: skip

@@ -121,8 +121,8 @@ def plain_text(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
 
 def can_write(tokenizer: PreTrainedTokenizerBase, text: str) -> bool:
     """Whether some tokens say `text`: those that it is read as, or any one."""
-    spelled = [encode(text, tokenizer), *([i] for i in range(len(tokenizer)))]
-    return any(text in plain_text(tokenizer, ids) for ids in spelled)
+    read_as = plain_text(tokenizer, encode(text, tokenizer))
+    return text in read_as or any(text in plain_text(tokenizer, [i]) for i in range(len(tokenizer)))
 
 
 def stopped(tokenizer: PreTrainedTokenizerBase, ids: Tensor, stop: str) -> Tensor:

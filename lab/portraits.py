@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from dynamics import FIELDS, NAMES, RIGHT, SCALES, SPLIT, WRONG, basin, sample_grpo, separatrix, simulate, step_size, threshold
+from dynamics import FIELDS, NAMES, RIGHT, SCALES, SPLIT, WRONG, basin, sample_grpo, separatrix, simulate, threshold
 from lab import motion, style
 from lab.data import UserError
 from lab.style import BLACK, BLUE, GREY, HALO, INK, ORANGE, PINK, SKY, YELLOW
@@ -420,7 +420,7 @@ def overlay(run, omega: float | None = None, fig=None) -> Figure:
 
 def predicted(row: Row, theory: dict) -> np.ndarray:
     """The theory's curve [S, 2] from a row's start, with its own omega; of one point twice if nothing moves."""
-    curve = simulate(row.start, **theory | {"omega": row.omega}, dt=step_size(theory["K"]), t_max=1000.0, close=0.02)[1]
+    curve = simulate(row.start, **theory | {"omega": row.omega}, t_max=1000.0, close=0.02)[1]
     return np.repeat(curve, 2, axis=0) if len(curve) == 1 else curve
 
 

@@ -311,17 +311,14 @@ def kept_steps(run: Path, manifest: dict) -> list[int]:
 
 
 def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
-    """Start or resume the run of a comparison in `place`; returns the last step that is done."""
+    """Resume the begun run of a comparison in `place`, or start it over; returns the last step that is done."""
     if newest(place):
         return restore(place, agents, steps)
-    if not place.exists():
-        create(str(place.parent), place.name, "")
-    else:
-        print(f"{place} was interrupted and has no whole checkpoint: it starts over", file=sys.stderr)
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            (place / name).unlink(missing_ok=True)
-        for part in [*checkpoints(place), *place.glob(".checkpoint-*.tmp")]:
-            shutil.rmtree(part)
+    print(f"{place} was interrupted and has no whole checkpoint: it starts over", file=sys.stderr)
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        (place / name).unlink(missing_ok=True)
+    for part in [*checkpoints(place), *place.glob(".checkpoint-*.tmp")]:
+        shutil.rmtree(part)
     return 0
 
 
@@ -419,16 +416,7 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
     """
     if o.data != "tiny" and o.steps:
         print(work.need)
-    config = asdict(o) | {"resume": None} | origin(folder if done else None) | work.config
-    if done and (before := read_json(folder / "config.json").get("versions")) != config["versions"]:
-        now = f"now {config['versions']}: its numbers may differ from an unbroken run's"
-        print(f"{folder} was begun with {before}, {now}", file=sys.stderr)
-    write_json(folder / "config.json", config)
-    if o.steps:
-        learners = [agent for agent in work.agents if agent.optimizer]
-        sizes = dict.fromkeys(f"{sum(p.numel() for p in agent.model.parameters()) / 1e6:.2f} M" for agent in learners)
-        print(f"{folder}: {o.method}, {len(learners)} agents of {' and '.join(sizes)} weights on {learners[0].device}, "
-              f"steps {done + 1} to {o.steps}", flush=True)  # fmt: skip
+    config = note_options(work, o, folder, done)
     first = {"step": 0} | (work.measure(0) if start is None else start) if done == 0 else {}
     if first:
         append_line(folder / "metrics.jsonl", first)
@@ -475,6 +463,21 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
         print("nothing could be learnt: in no step did the rewards within a group differ; see the answers that were read "
               "(--answer, --stop), and how many completions did not end (--max-new-tokens)", file=sys.stderr)  # fmt: skip
     return True
+
+
+def note_options(work: Work, o, folder: Path, done: int) -> dict:
+    """Write config.json, and return it; say what is trained, and what is another than when a resumed run began."""
+    config = asdict(o) | {"resume": None} | origin(folder if done else None) | work.config
+    if done and (before := read_json(folder / "config.json").get("versions")) != config["versions"]:
+        now = f"now {config['versions']}: its numbers may differ from an unbroken run's"
+        print(f"{folder} was begun with {before}, {now}", file=sys.stderr)
+    write_json(folder / "config.json", config)
+    if o.steps:
+        learners = [agent for agent in work.agents if agent.optimizer]
+        sizes = dict.fromkeys(f"{sum(p.numel() for p in agent.model.parameters()) / 1e6:.2f} M" for agent in learners)
+        print(f"{folder}: {o.method}, {len(learners)} agents of {' and '.join(sizes)} weights on {learners[0].device}, "
+              f"steps {done + 1} to {o.steps}", flush=True)  # fmt: skip
+    return config
 
 
 def announce(o) -> None:
