@@ -64,7 +64,7 @@ def train(kind: str, seed: int, args) -> Path:
              "--device", "cpu"]  # fmt: skip
     o = cohort.parse(words + ["--rephrase", "B"] * (kind == "rephrased"), "")
     cohort.check(o)
-    if folder.exists():
+    if begun := folder.exists():
         made_with = runs.read_json(folder / "config.json")["steps"]  # refuses what is no run: nothing of another's is touched
         if made_with != args.steps:
             raise UserError(f"{folder} has {made_with} steps, not {args.steps}: choose another --out")
@@ -72,7 +72,8 @@ def train(kind: str, seed: int, args) -> Path:
             return folder
     train_set, test = setup.read_data(o)
     work = cohort.load_work(o, (train_set, test), [o.method])
-    before, done = measure(work.agents, test, o), runs.begin(folder, work.agents, o.steps)
+    before, done = measure(work.agents, test, o), runs.begin(folder, work.agents, o.steps) if begun else 0
+    folder.mkdir(exist_ok=True)
     if not runs.train(work, o, folder, done, "benchmarks/diversity.py"):
         raise KeyboardInterrupt
     runs.write_json(folder / "diversity.json", before)  # last: it says that the run is whole
