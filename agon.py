@@ -318,11 +318,16 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]]) -> runs.Wor
     agents = make_agents(o)
     train_set, test = (that_fit(part, agents, o) for part in data)
     texts = o.n * (1 if o.method == "untrained" else RECIPES[o.method].turns[0].times)
-    batch = setup.batches(o, train_set)
+    batch, elsewhere = setup.batches(o, train_set), setup.elsewhere(o, agents)
+
+    def measure(step: int) -> dict:
+        k = o.eval_k if step in (0, o.steps) else 1
+        return assess(agents, test, k, o) | {f"eval on {at}": assess(*there, k, o)["eval"] for at, there in elsewhere.items()}
+
     return runs.Work(
         agents=agents,
         take=lambda step: train_step(agents, batch(step), step, o),
-        measure=lambda step: assess(agents, test, o.eval_k if step in (0, o.steps) else 1, o),
+        measure=measure,
         need=memory.estimate(agents, memory.of_agon(o, texts)), config={"inputs": guards.inputs(o, agents, data)},
     )
 

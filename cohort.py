@@ -48,6 +48,7 @@ class Options(Training):
     # each may write --prompts x --k texts in a step, so one that writes more for a question (both forms, a teacher's, judges',
     # --votes) gets fewer questions
     compare: list[Literal[tuple(REWARDS)]] | None = None
+    compare_agents: list[Count] | None = None  # agents of each of these methods, --models repeated (default: --agents for all)
     models: list[str] | None = None  # one Hugging Face causal LM for each agent, hub name or folder; without it, the tiny models
     agents: Count | None = None  # on the ring; agent n is graded by agent n-1 (default: 2, or one for each of --models)
     topics: list[str] | None = None  # tiny world: only these topics (carry borrow product precedence bracket fraction)
@@ -177,12 +178,14 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Se
     hooks = hooks_of(o.method)(o, agents)
     batch = setup.batches(o, setup.readable(o, agents, data[0], methods), o.topics)
     test = runs.fitting(data[1], agents, o.max_new_tokens)
-    everybody = [*agents, *hooks.teachers]
+    everybody, elsewhere = [*agents, *hooks.teachers], setup.elsewhere(o, agents)
     samples = [sum(q.topic == topic for q in test) * o.eval_k for topic in {p.topic for p in test}]
     return runs.Work(
         agents=everybody,
         take=lambda step: train_step(agents, batch(step), step, o, hooks),
-        measure=lambda step: assess(agents, test, o),
+        measure=lambda step: assess(agents, test, o) | {
+            f"eval on {source}": assess(*there, o)["eval"] for source, there in elsewhere.items()
+        },
         need=memory.estimate(everybody, memory.at_a_time(o)),
         config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0),
                 "inputs": guards.inputs(o, agents, data)},
@@ -198,30 +201,32 @@ def run(o: Options) -> int:
     return 0 if folder else 130
 
 
-def matched(o: Options, method: str) -> tuple[int, str]:
-    """How many questions a step of `method` has, so that it writes as much as one with K completions for each of --prompts.
+def matched(o: Options, method: str, agents: int) -> tuple[int, str]:
+    """How many questions a step of `method` has, so that it writes as much as --agents with K completions for each of --prompts.
 
     And a line that says how much it writes where that does not divide evenly, else "".
     """
     votes = o.votes if o.votes and REWARDS[method].by_vote else o.k
-    budget, each = o.prompts * o.k, hooks_of(method).completions(o.k, votes)
+    budget, each = o.prompts * o.k * o.agents, hooks_of(method).completions(o.k, votes) * agents
     prompts = max(1, round(budget / each))
     return prompts, "" if prompts * each == budget else (
         f"{method} writes {prompts * each} completions in a step ({each} for each of {prompts} questions), "
-        f"{prompts * each / budget - 1:+.0%} compared with the {budget} of --prompts x --k"
+        f"{prompts * each / budget - 1:+.0%} compared with the {budget} of --prompts x --k x --agents"
     )
 
 
 def compare(o: Options) -> int:
     """The same starting weights, problems, seeds and budget under each method of --compare; one table and one figure."""
-    data, shares = setup.read_data(o), {method: matched(o, method) for method in o.compare}
+    data, agents = setup.read_data(o), dict(zip(o.compare, o.compare_agents or [o.agents] * len(o.compare), strict=True))
+    shares = {method: matched(o, method, agents[method]) for method in o.compare}
     if not any(p.answer for p in data[1]):
         raise UserError("--compare needs reference answers to measure by, and these problems have none")
 
     def alone(method: str, seed: int) -> Options:
         votes = o.votes if REWARDS[method].by_vote else None
-        own = {"method": method, "seed": seed, "prompts": shares[method][0], "votes": votes}
-        return dataclasses.replace(o, **own, compare=None, seeds=None, resume=None)
+        own = {"method": method, "seed": seed, "prompts": shares[method][0], "votes": votes, "agents": agents[method]}
+        own["models"] = o.models and [o.models[n % len(o.models)] for n in range(agents[method])]
+        return dataclasses.replace(o, **own, compare=None, compare_agents=None, seeds=None, resume=None)
 
     def whole() -> Path:
         folder = runs.create(o.out, o.name, "compare")

@@ -73,13 +73,13 @@ class Side(NamedTuple):
     runs: list[Run]
     ways: Sequence[str] | None = None  # names of an evaluation, whose mean is taken; None: all agents
 
-    def score(self, at: int = -1, name: str = "pass1") -> list[float]:
-        """pass1, majk or length of each seed at an evaluation, by default the last."""
-        return [self.at(run.measured[at], name) for run in self.runs]
+    def score(self, at: int = -1, name: str = "pass1", which: str = "eval") -> list[float]:
+        """pass1, majk or length of each seed at an evaluation, by default the last; "eval on DATA" are other problems."""
+        return [self.at(run.measured[at], name, which) for run in self.runs]
 
-    def at(self, line: dict, name: str = "pass1") -> float:
+    def at(self, line: dict, name: str = "pass1", which: str = "eval") -> float:
         """The same on one line."""
-        return mean([line["eval"][way][name] for way in self.ways or line["eval"]])
+        return mean([line[which][way][name] for way in self.ways or line[which]])
 
     def interval(self) -> tuple[float, float, float]:
         """(mean, low, high) of pass@1 at the end; 95%, of the problems, which all seeds share."""
@@ -93,6 +93,11 @@ class Side(NamedTuple):
         return [([line["step"] for line in run.trained], smooth([
             line[name] if name == "agreement" else mean([part[name] for part in parts(line).values()]) for line in run.trained
         ])) for run in self.runs]  # fmt: skip
+
+
+def evaluations(run: Run) -> list[str]:
+    """What a run was measured on: "eval", and "eval on DATA" for each of --eval-data."""
+    return [name for name in run.measured[-1] if name.split(" on ")[0] == "eval"]
 
 
 def mean_curve(seeds: Sequence[tuple[Sequence[int], Sequence[float]]]) -> tuple[list[int], list[float]]:
@@ -268,8 +273,10 @@ def label_ends(axis, sides: Sequence[Side], last: int) -> None:
 def draw_topics(axis, sides: Sequence[Side]) -> None:
     """Each topic's way from start (open) to end (filled) by agent and method, mean of the seeds; of many, what moved most."""
     topics = list(by_topic(sides[0].runs[0].measured[0]))
-    ways = np.array([np.mean([[list(by_topic(run.measured[at]).values()) for at in (0, -1)] for run in side.runs], 0)
-                     for side in sides]).transpose(2, 0, 3, 1)  # fmt: skip ; [T,S,N,2]
+    ways = [np.mean([[list(by_topic(run.measured[at]).values()) for at in (0, -1)] for run in side.runs], 0) for side in sides]
+    if len({way.shape for way in ways}) > 1:  # methods with other numbers of agents: the mean of each
+        ways = [way.mean(-1, keepdims=True) for way in ways]
+    ways = np.array(ways).transpose(2, 0, 3, 1)  # [T,S,N,2]
     kept = sorted(np.argsort(-np.abs(ways[..., 1] - ways[..., 0]).sum((1, 2)), kind="stable")[:MANY])
     agents = ways.shape[2]
     for row, t in enumerate(kept):
@@ -283,7 +290,7 @@ def draw_topics(axis, sides: Sequence[Side]) -> None:
     axis.set_yticks(range(len(kept)), [topics[t] or "all problems" for t in kept])
     axis.set(xlim=(0, 1), ylim=(len(kept) - 0.5, -0.5), xlabel="accuracy, mean of the seeds")
     words = "circle triangle square diamond".split()
-    shapes = ", ".join(f"{name}: {word}" for name, word in zip("ABCD"[:agents], words, strict=False))
+    shapes = ", ".join(f"{name}: {word}" for name, word in zip("ABCD"[:agents], words, strict=False)) if agents > 1 else "mean"
     most = f"\nthe {MANY} of {len(topics)} topics that moved most" if len(topics) > MANY else ""
     axis.set_title(f"open: before, filled: after training\n{shapes}{most}")
 

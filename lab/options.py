@@ -64,6 +64,7 @@ class Training(Sampling):
     eval_every: Whole = 10  # steps between evaluations on held-out problems; 0 = before and after only
     eval_problems: Count = 120  # held-out problems (the tiny world: split evenly over its topics)
     eval_k: Count = 8  # samples of each
+    eval_data: list[str] | None = None  # other problems to be measured on too, named as --data is: what has not been trained on
     seeds: list[Seed] | None = None  # one comparison for each seed (default: --seed alone)
     out: str = "runs"  # where run folders go
     name: str | None = None  # name of the run's folder; it must not exist yet (default: the next free number)
@@ -82,9 +83,9 @@ PRESETS = {
     ),
 }  # fmt: skip
 GROUPS = {  # of --help, in this order; what is named nowhere comes last
-    "what matters first": "method methods compare models model agents data steps prompts k n lr seed out resume",
+    "what matters first": "method methods compare compare_agents models model agents data steps prompts k n lr seed out resume",
     "what is trained": "preset cohort strengths start b_std rank alpha lora_rank lora_alpha lora_targets device dtype",
-    "on what": "topics rephrase system answer stop thinking eval_problems eval_k eval_every",
+    "on what": "topics rephrase system answer stop thinking eval_data eval_problems eval_k eval_every",
     "how": "votes max_new_tokens temperature lrs epochs clip beta average scale format tiebreak max_grad_norm micro_batch"
            " checkpointing",
     "where to, and what is shown": "seeds name save_every samples log solve question",
@@ -92,6 +93,8 @@ GROUPS = {  # of --help, in this order; what is named nowhere comes last
 TRAINING: list[Rule] = [
     (lambda o: o.log and not importlib.util.find_spec(o.log), "--log {log} needs a package that is missing: pip install {log}"),
     (lambda o: o.stop == "", "--stop needs a text"),
+    (lambda o: o.eval_data and o.data == "tiny", "--eval-data belongs to real models: the tiny ones know no other problems"),
+    (lambda o: len({*(o.eval_data or ()), o.data}) <= len(o.eval_data or ()), "--eval-data names sources once, and not --data"),
     (lambda o: len(set(o.seeds or ())) < len(o.seeds or ()), "--seeds takes different numbers"),
 ]
 RULES: list[Rule] = [
@@ -123,6 +126,9 @@ RULES: list[Rule] = [
      "--cohort {cohort} is for the two agents of the tiny world: leave --models and --agents out"),
     (lambda o: set(o.rephrase or ()) - set(agent_names(o.agents)), "--rephrase {rephrase}: there are {agents} agents, A, B, ..."),
     (lambda o: len(set(o.compare or ())) < len(o.compare or ()), "--compare names a method twice"),
+    (lambda o: o.compare_agents and (o.lrs or len(o.compare_agents) != len(o.compare or ())),
+     "--compare-agents takes a number for each method of --compare, and one --lr for all"),
+    (lambda o: o.compare_agents and o.cohort != "complementary", "--compare-agents: --cohort {cohort} is for two agents"),
     (lambda o: o.compare and o.method != "corl", "--method is for one run; --compare names its methods itself"),
     (lambda o: o.seeds and not o.compare, "--seeds goes with --compare; for one run say --seed"),
     (lambda o: o.votes and not any(REWARDS[name].by_vote for name in o.compare or [o.method]),

@@ -27,6 +27,7 @@ from lab.charts import (
     draw_comparison,
     draw_paths,
     draw_training,
+    evaluations,
     finished,
     mean,
     paired,
@@ -132,11 +133,11 @@ def topic_table(run: Run) -> str:
 def accuracy_table(run: Run) -> str:
     """pass@1 with its interval, maj@k and lengths, before and after; and on what an agent is stuck."""
     cells = [["", "", "pass@1", "95% interval", "maj@k", "length", "cut off"]]
-    for name in run.measured[-1]["eval"]:  # of agon.py the start is measured in more ways
+    for which, name in [(on, name) for on in evaluations(run) for name in run.measured[-1][on]]:
         for when, line in list(zip(("before", "after"), (run.measured[0], run.measured[-1]), strict=True))[: len(run.measured)]:
-            e = line["eval"][name]
+            e = line[which][name]  # of agon.py the start is measured in more ways
             figures = f"{e['majk']:.3f}" if "majk" in e else "-", f"{e['length']:.1f}", f"{e['truncated']:.2f}"
-            cells.append([name, when, f"{e['pass1']:.3f}", f"({e['low']:.3f}, {e['high']:.3f})", *figures])
+            cells.append([name + which[4:], when, f"{e['pass1']:.3f}", f"({e['low']:.3f}, {e['high']:.3f})", *figures])
     text = [align(cells), f"interval: of the {problems(run.measured[0])} problems"]
     for name, found in stuck(run).items():
         which = f"{len(found)} of {len(by_topic(run.measured[0]))} problems: {', '.join(found) or 'none'}"
@@ -166,6 +167,7 @@ def comparison_tables(sides: Sequence[Side]) -> str:
     held = bool(stuck(some))
     rows = {side.name: [(run, row) for run in side.runs for row in portraits.topic_rows(run)] for side in sides}
     said, misses = any(row.forecast for found in rows.values() for _, row in found), []
+    seeds = " or ".join(map(str, sorted({len(side.runs) for side in sides})))
     right = [["method", "before", "after", "95% interval", "by seed", "maj@k", "tokens"]]
     ends = [["method", *ENDS, *["forecasts", "staying put"] * said, *["stuck, by seed and agent"] * held]]
     late = [["method", *(head for head, _ in LATE.values())]]
@@ -190,13 +192,23 @@ def comparison_tables(sides: Sequence[Side]) -> str:
     return "\n".join([
         align(right),
         f"interval: of the {problems(some.measured[-1])} problems, the same for all; by seed: the chance in training",
-        f"\nwhere {len(by_topic(some.measured[0]))} topics x {len(sides[0].runs)} seeds ended",
+        f"\nwhere {len(by_topic(some.measured[0]))} topics x {seeds} seeds ended",
         align(ends),
         "right, wrong: every agent above 0.8, below 0.2; split: some above and some below",
         *["not as forecast:", *misses] * bool(misses),
         f"\nin training, mean of the last {LAST} steps; a question without a label is not right",
-        align(late),
+        align(late), *elsewhere(sides),
     ])  # fmt: skip
+
+
+def elsewhere(sides: Sequence[Side]) -> list[str]:
+    """Every side on the problems of --eval-data, before and after; [] without any."""
+    cells = [["other problems", "", "before", "after", "by seed"]]
+    for which in evaluations(sides[0].runs[0])[1:]:
+        for side in sides:
+            before, after = side.score(0, which=which), side.score(which=which)
+            cells.append([which[8:], side.name, f"{mean(before):.3f}", f"{mean(after):.3f}", by_seed(after)])
+    return ["", align(cells)] if cells[1:] else []
 
 
 def report_agon(folder: Path, whole: dict) -> str:
@@ -227,7 +239,7 @@ def report_agon(folder: Path, whole: dict) -> str:
     return "\n".join([
         align(results), "interval: of the problems; rollouts: for each; tokens and seconds: of training",
         "", align(spread), "A > B: A drafts, B reads the summary and answers",
-        "vs: mean of the differences seed by seed; to GRPO with as many passes",
+        "vs: mean of the differences seed by seed; to GRPO with as many passes", *elsewhere(list(sides.values())),
     ])  # fmt: skip
 
 

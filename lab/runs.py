@@ -383,8 +383,9 @@ def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Ca
     """Every method for every seed, each in a folder of its own: that of the comparison, or None if it was stopped.
 
     alone(method, seed) are the options of one run, whole() makes the folder: once the first cohort is loaded, so that nothing
-    stands in the way. Runs that have all their steps are left as they are. The start is the same for every method of a seed, so
-    it is measured once, by the first. after(folder of a run) may draw it. Completions of the last run are printed.
+    stands in the way. Runs that have all their steps are left as they are. The start of a seed is the same for every method with
+    as many agents, so it is measured once, by the first. after(folder of a run) may draw it. Completions of the last run are
+    printed.
     """
     announce(o)
     folder, last = Path(o.resume) if o.resume else None, (methods[-1], (o.seeds or [o.seed])[-1])
@@ -400,8 +401,9 @@ def compare(o, methods: Sequence[str], load: Callable[[object], Work], alone: Ca
                 new = not (folder / name).exists() and create(str(folder), name, "")
                 with guards.held(folder / name), out_of_memory(work.need.advice()):
                     done = 0 if new else begin(folder / name, work.agents, one.steps)
-                    first = folder / f"{methods[0]}-seed{seed}" / "metrics.jsonl"
-                    start = read_lines(first)[0] if method != methods[0] else None
+                    first = folder / f"{methods[0]}-seed{seed}"
+                    alike = method != methods[0] and Run(first).config.get("agents") == getattr(one, "agents", None)
+                    start = Run(first).lines[0] if alike else None
                     if not train(work, one, folder / name, done, command, start, (method, seed) == last):
                         return None
                 del work  # before the next cohort is made: memory for one is enough
@@ -489,8 +491,8 @@ def announce(o) -> None:
 
 def tell(line: dict) -> None:
     """An evaluation as a line that stays on the screen."""
-    if "eval" in line:
-        tqdm.write(f"step {line['step']:>4}  {show.accuracies(line)}")
+    for which in [name for name in line if name.split(" on ")[0] == "eval"]:
+        tqdm.write(f"step {line['step']:>4}  {show.accuracies(line, which)}")
 
 
 typed: list[str] = []  # the command line; options.command sets it

@@ -12,7 +12,7 @@ import torch
 import lora
 from grpo import Agent
 from lab import guards, memory, models, runs, tinyworld
-from lab.data import Problem, UserError, answer_style, need_rephrased
+from lab.data import Problem, UserError, answer_style, load_problems, need_answers, need_rephrased
 from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
 from lab.models import can_write, end_tokens
 from lab.options import agent_names, of_kind
@@ -124,6 +124,17 @@ def readable(o, agents: Sequence[Agent], train: list[Problem], methods: Sequence
     if any(hooks_of(name).needs_chat for name in methods):  # the longest prompt of a judge holds a solution and an evaluation
         room = 3 * o.max_new_tokens + INSTRUCTIONS
     return runs.fitting(train, readers, room)
+
+
+def elsewhere(o, agents: Sequence[Agent]) -> dict[str, tuple[list[Agent], list[Problem]]]:
+    """For each of --eval-data the agents, which read answers as it needs, and its test part, or all of a file."""
+    found = {}
+    for source in o.eval_data or ():
+        problems = need_answers(load_problems(source, "test", o.eval_problems), source, "--eval-data")
+        style = o.answer or answer_style(source)
+        readers = [dataclasses.replace(agent, answer_style=style, rephrase=False) for agent in agents]
+        found[source] = readers, runs.fitting(problems, agents, o.max_new_tokens)
+    return found
 
 
 def batches(o, train: list[Problem], topics: Sequence[str] | None = None) -> Callable[[int], list[Problem]]:

@@ -94,9 +94,10 @@ def progress(line: dict, seen: str, room: int) -> str:
     return ", ".join(part for part, width in zip(parts, widths, strict=True) if width <= room)
 
 
-def accuracies(line: dict) -> str:
-    """What was measured after a step, on problems that are held out."""
-    return "pass@1 " + " ".join(f"{name} {e['pass1']:.2f}" for name, e in line["eval"].items()) if "eval" in line else ""
+def accuracies(line: dict, which: str = "eval") -> str:
+    """What was measured after a step, on problems that are held out, or of "eval on DATA" on others."""
+    told = " ".join(f"{name} {e['pass1']:.2f}" for name, e in line.get(which, {}).items())
+    return told and f"pass@1 {told}{which.removeprefix('eval')}"
 
 
 # ---------------------------------------------------------------- the metrics in another tool

@@ -161,6 +161,19 @@ def test_real_models_and_data(tmp_path, model_folder, data_file, capsys):
     assert lines(tmp_path / "runs" / "corl-001")[-1]["eval"]["B"]["high"] > 0
 
 
+def test_problems_of_another_source_are_measured_too(tmp_path, model_folder, data_file, capsys):
+    """--eval-data: trained on one source, measured on others, each read as it needs: here boxes and numbers."""
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join(json.dumps({"question": f"w{i} w4", "answer": f"\\boxed{{{i}}}"}) for i in range(5, 9)))
+    models = ["--models", str(model_folder), str(model_folder), "--data", str(data_file)]
+    assert go(tmp_path, *models, "--eval-data", str(other), "sums", "--eval-every", "1") == 0
+    told, first = capsys.readouterr().out, lines(tmp_path / "runs" / "corl-001")[0]
+    assert [first[f"eval on {source}"]["B"]["problems"] for source in (other, "sums")] == [4, 6]
+    assert f" on {other}" in told and "A on sums" in told  # of each evaluation a line, and of the closing table two
+    assert cohort.main(["--resume", str(tmp_path / "runs" / "corl-001"), "--steps", "3"]) == 0
+    assert "eval on sums" in lines(tmp_path / "runs" / "corl-001")[-1]
+
+
 def test_training_is_towards_the_label(tmp_path, monkeypatch):
     """Ground truth on one topic: after 25 steps the reward is well above where it began, for both agents."""
     monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=200, agent_steps=20))
@@ -439,14 +452,29 @@ def test_compare_at_one_budget(tmp_path, capsys):
     starts = [lines(place)[0] for place in places]
     assert starts[0] == starts[1] == starts[2]
     told = capsys.readouterr().out
-    assert "ttrl writes 16 completions in a step (8 for each of 2 questions), +33% compared with the 12" in told
-    assert told.count("compared with the 12") == 1
+    assert "ttrl writes 32 completions in a step (16 for each of 2 questions), +33% compared with the 24" in told
+    assert told.count("compared with the 24") == 1
+
+
+def test_a_method_may_have_its_own_number_of_agents(tmp_path, capsys):
+    """Table 2: two agents under Co-RL beside four under another method. Four that answer as many questions
+    would get twice the budget.
+
+    4 questions x K = 4 x 2 agents are 32 completions: 2 questions x 4 x 4 agents. The start of two is not that of four.
+    """
+    options = "--prompts 4 --compare corl gt --compare-agents 2 4 --steps 1 --name x".split()
+    assert go(tmp_path, *options) == 0
+    two, four = (tmp_path / "runs" / "x" / f"{name}-seed0" for name in ("corl", "gt"))
+    configs = [runs.read_json(folder / "config.json") for folder in (two, four)]
+    assert [(c["prompts"], c["agents"]) for c in configs] == [(4, 2), (2, 4)]
+    assert list(lines(two)[0]["eval"]) == ["A", "B"] and list(lines(four)[0]["eval"]) == ["A", "B", "C", "D"]
+    assert "compared with" not in (told := capsys.readouterr().out) and "ground truth" in told
 
 
 def test_plain_methods_keep_their_questions():
     """The numbers of the README: as many questions as --prompts says, whatever else is compared."""
     o = cohort.parse(["--prompts", "24", "--k", "8"], "")
-    shares = {name: cohort.matched(o, name) for name in cohort.REWARDS}
+    shares = {name: cohort.matched(o, name, 2) for name in cohort.REWARDS}
     assert shares == dict.fromkeys(cohort.REWARDS, (24, "")) | {
         "corewarding1": (12, ""), "corewarding2": (12, ""), "comas": (8, "")
     }
@@ -498,6 +526,11 @@ BAD = {
     "unknown option": ["--stepz", "3"],
     "abbreviated option": ["--step", "3"],
     "unknown method": ["--method", "sarl"],
+    "other problems, none with an answer": ["--models", "MODEL", "MODEL", "--data", "FILE", "--eval-data", "UNLABELLED"],
+    "the same problems as other ones": ["--models", "MODEL", "MODEL", "--data", "FILE", "--eval-data", "FILE"],
+    "other problems for tiny agents": ["--eval-data", "gsm8k"],
+    "numbers of agents without methods": ["--compare-agents", "2", "4"],
+    "a number of agents for one of two methods": ["--compare", "corl", "gt", "--compare-agents", "2"],
     "one rollout": ["--k", "1"],
     "no agents": ["--agents", "0"],
     "one agent": ["--agents", "1"],

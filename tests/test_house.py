@@ -16,17 +16,18 @@ LATER_INSIDE = {  # and what came later into files that were there
     "style.py": 10,  # a name with $ is text; a figure without a format is refused
     "data.py": 45,  # the sources of the suites, and what JSON does to TeX
     "models.py": 53,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
-    "runs.py": 78,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
-    "options.py": 45,  # --help in groups; a run's config.json is read through the rules of the command line
+    "runs.py": 80,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
+    "options.py": 48,  # --eval-data, --compare-agents; --help in groups; a run's config.json is read by the same rules
     "memory.py": 20,  # what cannot fit is refused before it is made
-    "setup.py": 15,
+    "setup.py": 25,  # --eval-data: other problems that a run is measured on
+    "report.py": 12,  # and their table
     "__init__.py": 12,  # one line for Ctrl-C while this project is imported
 }
 LATER = {  # what came later brings its own file and its own budget
     "measure.py": 135,  # python -m lab.evaluate: checkpoints, ensembles
     "suite.py": 70,  # python -m lab.suite: several benchmarks in one table
     "extract.py": 120,  # how an answer is read out of a completion: the last number, multiple choice
-    "charts.py": 310,  # figures of runs and comparisons for a lecture
+    "charts.py": 313,  # figures of runs and comparisons for a lecture
     "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
     "guards.py": 150,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read
     "motion.py": 103,  # the window, and starts that fall through a portrait
