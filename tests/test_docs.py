@@ -182,9 +182,11 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
             option = word
         elif option == "--data" or name == "lab.rephrase" and not option:
             word = FILES.get(word, word)
+        elif option == "--eval-data" and given[-1] == option:
+            word = "sums"  # which is no download
         elif option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
             word = "model"
-        elif option == "--seeds" and given[-1] != "--seeds" or option == "--compare" and len(given) - given.index(option) > 3:
+        elif option in ("--seeds", "--eval-data") and given[-1] != option or option == "--compare" and len(given) - given.index(option) > 3:
             continue  # one seed and three methods stand for all
         given.append(word)
     if "--resume" in given:  # whose other options are the run's own
