@@ -283,6 +283,20 @@ def test_separatrix_against_bisection(a, K, eta, scale, omega, known):
     assert labels.tolist() == [WRONG, BOUNDARY, RIGHT]
 
 
+def test_near_an_edge_a_start_is_not_on_the_boundary():
+    """E grows without bound towards 0, so E divided by its slope is small there, however far the separatrix is."""
+    starts = [[9e-10, 0.9], [1.1e-9, 0.9], [0.9, 9e-10], [1 - 9e-10, 0.1], [0.7, 0.3], [0.7, 0.3 + 5e-10]]
+    assert d.basin(starts).tolist() == [WRONG, WRONG, WRONG, RIGHT, BOUNDARY, BOUNDARY]
+
+
+@pytest.mark.parametrize("theory", [{"K": 1}, {"K": 2, "method": "ttrl"}])
+def test_where_nothing_moves_a_portrait_says_so(theory):
+    """A line and fixed points over a field of zeros: a picture of what is not there."""
+    ax = Figure().subplots()
+    assert portraits.portrait(ax, **theory) == 0 and "Nothing moves" in ax.get_title()
+    assert not ax.lines
+
+
 def test_separatrix_of_equal_agents_is_the_line():
     """And its ends, where H is infinite; at omega 0 there is none."""
     for scale in d.SCALES:
