@@ -388,8 +388,8 @@ def _basin_two(P, K, eta, scale, omega, tolerance=1e-9):
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = [phi(p, k, omega) / rate(p, k, scale) / e for p, k, e in zip((a, b), K, eta, strict=True)]
         near = np.array(np.isfinite(energy) & (np.abs(energy) <= tolerance * np.hypot(*slope)))  # |E| / |grad E| is a distance
-        gaps = b[near] - separatrix(a[near], K, eta, scale, omega), a[near] - separatrix(b[near], K[::-1], eta[::-1], scale, omega)
-        near[near] = np.abs(gaps).min(0) <= 2 * tolerance  # next to 0 and 1 that distance is too small
+        gap = b[near] - separatrix(a[near], K, eta, scale, omega), a[near] - separatrix(b[near], K[::-1], eta[::-1], scale, omega)
+        near[near] = np.abs(gap).min(0) <= 2 * tolerance  # next to 0 and 1 that distance is too small
         split = np.where(near | np.isnan(energy) | (side_a == 0), BOUNDARY, np.sign(energy) * side_a)
     return np.where(side_a + side_b > 0, RIGHT, np.where(side_a + side_b < 0, WRONG, split)).astype(int)
 
