@@ -16,7 +16,7 @@ LATER_INSIDE = {  # and what came later into files that were there
     "style.py": 10,  # a name with $ is text; a figure without a format is refused
     "data.py": 45,  # the sources of the suites, and what JSON does to TeX
     "models.py": 53,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
-    "runs.py": 80,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
+    "runs.py": 84,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
     "options.py": 48,  # --eval-data, --compare-agents; --help in groups; a run's config.json is read by the same rules
     "memory.py": 20,  # what cannot fit is refused before it is made
     "setup.py": 25,  # --eval-data: other problems that a run is measured on
