@@ -246,7 +246,7 @@ def test_other_boundaries_hold_too():
                                                (8, (1, 2), "paper", 0.2), (64, 1, "std", 1)])
 def test_default_steps_conserve_six_digits(K, eta, scale, omega):
     """A curve in a figure is drawn with the step that `simulate` chooses: E must hold to 1e-6 of itself along it."""
-    P = np.random.default_rng(0).random((40, 2))
+    P = np.random.default_rng(0).random((20, 2))
     E0 = d.conserved(P[:, 0], P[:, 1], K, eta, scale, omega)
     states = d.simulate(P[np.abs(E0) > 0.01], K, eta, scale, omega)[1]
     E = d.conserved(states[..., 0], states[..., 1], K, eta, scale, omega)
@@ -775,6 +775,10 @@ def test_plotting_examples_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(motion, "show", lambda *_, **__: "a window")
     monkeypatch.setattr(motion.fall, "__defaults__", (None, 20, 2, 24.0, 12))  # few points, two frames
+    monkeypatch.setattr(portraits, "ring_boundary", lambda x, *_, **__: 1 - x)  # which has tests of its own, and takes seconds
+    save = Figure.savefig  # figures are made, not rendered: other tests look at them
+    monkeypatch.setattr(Figure, "savefig", lambda figure, to, **how: (
+        Path(to).touch() if isinstance(to, str | Path) else save(figure, to, **how)))
     examples = re.findall(r"```python\n(.*?)```", text, re.S)
     assert len(examples) >= 6 and all(len(example.strip().splitlines()) <= 8 for example in examples)
     for example in examples:
