@@ -436,9 +436,9 @@ def distance(points: np.ndarray, curve: np.ndarray) -> float:
 
 
 def unsure(row: Row, samples: int, theory: dict) -> bool:
-    """Whether, of 2,000 starts that agree with so many samples, Beta(right + 1, wrong + 1), under 95% have the row's forecast."""
+    """Whether, of 500 starts that agree with so many samples, Beta(right + 1, wrong + 1), under 95% have the row's forecast."""
     start = samples * np.array(row.start)
-    draws = np.random.default_rng(0).beta(1 + start, 1 + samples - start, (2000, 2))
+    draws = np.random.default_rng(0).beta(1 + start, 1 + samples - start, (500, 2))
     ends = basin(draws, **theory | {"omega": row.omega})
     return bool(samples) and bool(np.mean([NAMES[int(end)] == row.forecast for end in ends]) < 0.95)
 

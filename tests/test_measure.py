@@ -75,7 +75,7 @@ REAL = ["--models", "M", "M", "--data", "D", "--answer", "number", "--max-new-to
 
 
 @pytest.mark.parametrize("options", [
-    [], ["--agents", "3", "--topics", "carry", "bracket", "--seed", "7"], ["--lora-rank", "2"],
+    [], ["--agents", "3", "--topics", "carry", "bracket", "--seed", "1"], ["--lora-rank", "2"],
     [*REAL, "--method", "rent", "--temperature", "0.7", "--stop", "40", "--system", "5 6"],
     [*REAL, "--method", "rent", "--lora-rank", "2", "--rephrase", "B"],
     [*REAL, "--method", "corewarding2", "--lora-rank", "2", "--beta", "0.1"],
