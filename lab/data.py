@@ -73,6 +73,7 @@ SOURCES = {  # name/part; a name with a test part alone is one list, of which `h
 }
 SOURCES = {key: Source(*row) for key, row in SOURCES.items()}
 NAMES = list(dict.fromkeys(key.partition("/")[0] for key in SOURCES))
+WORLDS = ("tiny", "eyes")  # made here: lab/tinyworld.py and lab/tinyeyes.py
 KNOWN = f"sums, products, {', '.join(NAMES)}, hub:NAME, or a .jsonl / .json file"
 
 # Field names met in public data sets; of several in one record the first that is filled counts.
@@ -220,7 +221,7 @@ def read_file(path: Path) -> list[tuple[str, object]]:
 def answer_style(source: str) -> str:
     """How answers to these problems are read unless --answer says otherwise: "number" or "boxed"."""
     name = source.partition("@")[0]
-    return SOURCES[f"{name}/test"].style if name in NAMES else "number" if name in ("tiny", "sums", "products") else "boxed"
+    return SOURCES[f"{name}/test"].style if name in NAMES else "number" if name in (*WORLDS, "sums", "products") else "boxed"
 
 
 def need(what: str, problems: Sequence[Problem], source: str, who: str) -> list[Problem]:

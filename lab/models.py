@@ -72,6 +72,11 @@ def load_model(source: str, device: torch.device, dtype: str, sees: bool = False
     return model.to(device).eval(), tokenizer
 
 
+def saved_with(tokenizer):
+    """What writes a model's tokenizer to a folder: its processor, if it reads pictures, so that the folder is whole."""
+    return getattr(tokenizer, "processor", tokenizer)
+
+
 def read_pictures(processor) -> PreTrainedTokenizerBase:
     """The tokenizer of a model with eyes. It carries the processor, which has the chat template of most of these models."""
     tokenizer = processor.tokenizer

@@ -103,6 +103,14 @@ def stored(field: str, value, folder: Path, place: str) -> Picture:
     return Picture(value, name if isinstance(value, Path) else f"the picture of {place}")
 
 
+def try_pictures() -> list[Picture]:
+    """Two pictures of noise, of two shapes: what a model must read alike in every way (`lab.guards.try_out`)."""
+    draw, images = torch.Generator().manual_seed(0), importlib.import_module("PIL.Image")
+    shapes = (96, 64, 3), (64, 128, 3)  # [H,W,3]
+    noise = [torch.randint(256, shape, generator=draw, dtype=torch.uint8).numpy() for shape in shapes]
+    return [Picture(images.fromarray(pixels), "a picture of noise") for pixels in noise]
+
+
 def decoded(text: str) -> bytes | None:
     """The bytes of a picture in base64, with or without "data:image/png;base64," before it; None for a path."""
     if text.startswith(("http://", "https://")):
