@@ -117,8 +117,10 @@ def decoded(text: str) -> bytes | None:
         raise ValueError(f"pictures are not downloaded: save {text:.60} beside the data")
     head, _, body = text.rpartition("base64,")
     try:
-        return base64.b64decode(body, validate=True) if head.startswith("data:") or len(text) > 200 else None
+        return base64.b64decode("".join(body.split()), validate=True) if head.startswith("data:") or len(text) > 200 else None
     except binascii.Error:
+        if len(text) > 1000:
+            raise ValueError("what stands for a picture is neither a path nor base64") from None
         return None
 
 

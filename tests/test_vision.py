@@ -49,11 +49,12 @@ def make_tokenizer(**named: str):
 
 
 def make(kind, **parts):
-    """A processor without its part for video, which alone wants torchvision."""
+    """A processor without its part for video, which alone wants torchvision, and num2words for the number of its frames."""
     checked = ProcessorMixin.check_argument_for_proper_class
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ProcessorMixin, "check_argument_for_proper_class",
                       lambda self, name, part: type(None) if part is None else checked(self, name, part))  # fmt: skip
+        patch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
         return kind(**parts)
 
 
@@ -206,3 +207,153 @@ def test_sampled_scored_and_plain_agree(name, monkeypatch):
     assert gradient.keys() == other.keys()
     for n, g in gradient.items():
         assert torch.allclose(g, other[n], atol=1e-5 * max(1.0, g.abs().max())), n
+
+
+@pytest.mark.parametrize("name", ["qwen2_5_vl", "gemma3", "idefics3", "llava"])
+def test_adapters_of_two_agents_see_alike(name):
+    """A batch that mixes adapters row by row; by default none of them lies on the eye."""
+    agents = seeing(name, k=2)
+    assert not [layer for layer in agents[0].model._lora.layers if "vis" in layer]
+    for agent, found in zip(agents, write(agents, PROBLEMS), strict=True):
+        for p, problem in enumerate(PROBLEMS):
+            n = int(found.mask[p, 0].sum())
+            assert torch.allclose(found.logprobs[p, 0, :n], plain(agent, problem, found.completion_ids[p, 0, :n]), atol=1e-5)
+        scored = policy_logprobs(agent, found, torch.arange(len(PROBLEMS)), 1.0)
+        assert torch.allclose(scored * found.mask, found.logprobs * found.mask, atol=1e-5)
+    guards.try_out(agents)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_picture_is_read_once_a_group(name):
+    """K readings of one picture, in sampling or in learning: most of a step's time, for nothing."""
+    (agent,), given = seeing(name), []
+    agent.model.register_forward_pre_hook(lambda _, args, named: given.append(named.get("pixel_values")), with_kwargs=True)
+    (found,) = write([agent], PROBLEMS[:2], k=8)
+    once = [encode_all(agent.prompt(problem), agent.tokenizer)[1]["pixel_values"] for problem in PROBLEMS[:2]]
+    many = sum(pixels.numel() for pixels in once)
+    assert [g is None for g in given] == [False] + [True] * (len(given) - 1) and given[0].numel() >= many
+    assert given[0].numel() == many or name == "idefics3" or name == "smolvlm", "these two fill up to the most tiles"
+    given.clear()
+    policy_logprobs(agent, found, torch.arange(2), 1.0)
+    assert [g is None for g in given] == [False, True]
+
+
+def test_a_picture_moves_what_follows_by_its_longer_side():
+    """Qwen-VL: 2 x 4 places stand at 1 to 4, so what follows is at 5 and not at 9; completions go on from there."""
+    (agent,) = seeing("qwen2_5_vl")
+    ids, seen = encode_all(agent.prompt(Problem("w5 w6", image=noise(16, 32))), agent.tokenizer)
+    assert len(ids) == 1 + 8 + 1 + 2  # start, places, end, two words
+    cache, mask = vision.Cache(config=agent.model.config), torch.ones(1, len(ids) + 2, dtype=torch.long)
+    padded = torch.tensor([[2, 2, *ids]])
+    mask[:, :2] = 0
+    found = vision.positions(agent.model, padded, mask, cache, vision.together([seen], mask, agent.model))
+    time, down, across = found[:, 0, 2:].tolist()
+    assert time == [0, 1, 1, 1, 1, 1, 1, 1, 1, 5, 6, 7]
+    assert down == [0, 1, 1, 1, 1, 2, 2, 2, 2, 5, 6, 7] and across == [0, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7]
+    cache.reorder_cache(torch.zeros(3, dtype=torch.long))
+    mask = pad(mask, (0, 1), value=1).expand(3, -1)
+    assert vision.positions(agent.model, torch.full((3, 1), 5), mask, cache, {}).tolist() == [[8]] * 3
+
+
+@pytest.mark.parametrize("name", ["qwen2_5_vl", "gemma3", "llava"])
+def test_a_text_that_writes_the_mark_of_a_picture_is_over(name, monkeypatch):
+    """A policy at temperature 1 writes every token some day, and the model looks for a second picture that nobody gave it."""
+    (agent,) = seeing(name)
+    mark = agent.model.config.image_token_id
+    assert mark in end_tokens(agent.model, agent.tokenizer)
+    (found,) = write([agent], PROBLEMS[:2])
+    found.completion_ids[0, 1, 3], found.mask[0, 1, 4:] = mark, 0
+    shared = policy_logprobs(agent, found, torch.arange(2), 1.0)
+    monkeypatch.setattr(grpo, "can_share_prompt", lambda _: False)
+    assert torch.allclose(shared * found.mask, policy_logprobs(agent, found, torch.arange(2), 1.0) * found.mask, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "internvl", "llava"])
+def test_a_question_that_spells_a_mark_has_one_picture(name):
+    """A question is data: what it spells stays text, else the model counts two pictures."""
+    (agent,) = seeing(name)
+    spelled = {encode_all(agent.prompt(Problem(f"w5 {extra} w6", image=noise(16, 16))), agent.tokenizer)[0].count(
+        agent.model.config.image_token_id) for extra in ("", *MARKS.values(), "<image>")}  # fmt: skip
+    assert len(spelled) == 1
+
+
+# ---------------------------------------------------------------- pictures as they are stored
+
+
+def stored(image, kind="PNG", **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def refusal(act, *args) -> str:
+    with pytest.raises(UserError) as error:
+        act(*args)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def problems_of(folder, *records):
+    (folder / "data.jsonl").write_text("\n".join(map(json.dumps, records)))
+    return load_problems(folder / "data.jsonl")
+
+
+RED = Image.new("RGB", (5, 4), (200, 0, 0))
+
+
+def test_a_picture_is_found_in_every_form(tmp_path):
+    """A path beside the data, base64 with and without its head, bytes and path as data sets keep them, a list of one."""
+    (tmp_path / "red.png").write_bytes(stored(RED))
+    text = base64.b64encode(stored(RED.resize((40, 40)), "BMP")).decode()
+    forms = ["red.png", f"data:image/png;base64,{text}", ["red.png"], {"bytes": None, "path": "red.png"}, {"bytes": text}]
+    found = problems_of(tmp_path, *({"question": f"<image>\nWhat colour is {i}?", "image": form} for i, form in enumerate(forms)))
+    assert [p.image.pixels().getpixel((2, 2)) for p in found] == [(200, 0, 0)] * len(forms)
+    assert found[0].question == "What colour is 0?" and found[0].image.digest == found[2].image.digest != found[1].image.digest
+    (named,) = problems_of(tmp_path, {"question": "Which?", "images": [], "image_path": "red.png"})
+    assert named.image and data.to_problem({"question": "Which?", "image": ""}).image is None
+    opened = data.to_problem({"question": "Which?", "image": Image.open(tmp_path / "red.png")})
+    assert opened.image.pixels().size == (5, 4)
+
+
+def test_a_bad_picture_gets_one_line(tmp_path):
+    """A run that dies in its third hour of a picture that was cut off, or a machine that a small file fills."""
+    (tmp_path / "cut.png").write_bytes(stored(Image.effect_noise((90, 90), 50))[:2000])
+    (tmp_path / "text.png").write_text("no picture")
+    for size in (9_000, 200_000):
+        head = struct.pack(">II5B", size, size, 8, 2, 0, 0, 0)
+        chunks = [struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+                  for kind, body in ((b"IHDR", head), (b"IDAT", zlib.compress(b"")), (b"IEND", b""))]  # fmt: skip
+        (tmp_path / f"bomb{size}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+
+    def said(value):
+        return refusal(problems_of, tmp_path, {"question": "Which?", "image": value})
+
+    assert "line 1: there is no picture" in said("none.png")
+    assert "no picture that can be read" in said("text.png")
+    assert "9000 x 9000 pixels" in said("bomb9000.png") and "more than 40 million pixels" in said("bomb200000.png")
+    assert "not downloaded" in said("https://example.org/a.png")
+    assert "neither a path nor base64" in said("(no picture)" * 100)
+    assert "holds 2 pictures" in said(["cut.png", "cut.png"]) and "holds a int" in said(7)
+    (agent,), (problem,) = seeing("llava"), problems_of(tmp_path, {"question": "w5", "image": "cut.png"})
+    assert "cut.png is damaged or cut off" in refusal(encode_all, agent.prompt(problem), agent.tokenizer)
+
+
+def test_transparent_is_white_and_photographs_stand_upright(tmp_path):
+    """A diagram of black lines on nothing, shown black on black; a photograph of a page, shown lying on its side."""
+    lines = Image.new("RGBA", (4, 4), (0, 0, 0, 0))
+    lines.putpixel((1, 1), (0, 0, 0, 255))
+    shown = Picture(stored(lines), "lines").pixels()
+    assert shown.getpixel((0, 0)) == (255, 255, 255) and shown.getpixel((1, 1)) == (0, 0, 0)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    assert Picture(stored(RED, "JPEG", exif=turned), "photograph").pixels().size == (4, 5)
+
+
+def test_the_same_words_about_another_picture_are_another_question(tmp_path):
+    """"How high is the bar?" held out once would leave nothing to train on."""
+    files = [base64.b64encode(stored(noise(9, 9, i).content)).decode() for i in (0, 1, 2, 3, 4, 0)]
+    records = [{"question": "How high?", "image": f"data:image/png;base64,{file}"} for file in files]
+    train, test = hold_out(problems_of(tmp_path, *records), 2)
+    assert not {p.image.digest for p in train} & {p.image.digest for p in test} and len(train) >= 2
+    told = guards.inputs(cohort.Options(), [], (train, test))
+    assert told != guards.inputs(cohort.Options(), [], (train[::-1], test))
