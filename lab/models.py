@@ -283,7 +283,7 @@ def chat(question: str, tokenizer, system: str | None = None, thinking: bool = F
     if getattr(tokenizer, "plain_prompt", False):
         if system:
             raise UserError("this model reads the bare question and has no place for a system text: leave it out")
-        return tokenizer.processor.image_token + question if sees else question
+        return question
     question = controls(tokenizer).sub(rf"\g<0>{TEXT}", question.replace(TEXT, "\ufffd"))
     joined = f"{system}\n\n{question}" if system else question
     if sees and not (hasattr(tokenizer, "processor") and tokenizer.chat_template):

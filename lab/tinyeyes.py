@@ -108,6 +108,7 @@ TOPICS = (
           [x for x in product(range(1, 6), range(2, 7), range(6), range(6)) if x[0] < x[1]]),
 )  # fmt: skip
 MARK = "<image>"
+TEMPLATE = f"{{% for part in messages[-1].content %}}{{{{ part.text or '{MARK}' }}}}{{% endfor %}}"  # the question is the prompt
 WORDS = [ARROW, MARK, "up ", "down ", "right ", "left ", "from left ", "from right ", "of all ", "to rest ",
          *(topic.question[:-1] for topic in TOPICS)]  # fmt: skip
 
@@ -141,7 +142,6 @@ class WarmStart(tinyworld.WarmStart):
     """Everything that decides the weights which the agents start from; what is not here is as in the world of texts."""
 
     eye_layers: int = 2
-    base_steps: int = 1000
     batch: int = 32
 
 
@@ -155,12 +155,11 @@ def make_processor() -> transformers.LlavaProcessor:
     core.decoder = decoders.ByteLevel()
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", clean_up_tokenization_spaces=False,
-        chat_template="{{ messages[-1]['content'] }}", extra_special_tokens={"image_token": MARK})  # fmt: skip
+        chat_template=TEMPLATE, extra_special_tokens={"image_token": MARK})  # fmt: skip
     images = transformers.CLIPImageProcessorPil(
         size={"height": SIZE, "width": SIZE}, do_center_crop=False, image_mean=[0.5] * 3, image_std=[0.5] * 3)
     tokenizer.processor = transformers.LlavaProcessor(  # the first place of the eye is its summary, which LLaVA leaves out
         images, tokenizer, patch_size=PATCH, vision_feature_select_strategy="default", num_additional_image_tokens=1)
-    tokenizer.plain_prompt = True
     return tokenizer.processor
 
 

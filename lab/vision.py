@@ -144,8 +144,7 @@ def look(text: str, image: Picture, tokenizer) -> tuple[list[int], dict[str, Ten
     ValueError if the model's processor cannot take it.
     """
     pixels, begun = image.pixels(), bool(tokenizer.bos_token) and text.startswith(tokenizer.bos_token)
-    found = tokenizer.processor(text=[text], images=[pixels], return_tensors="pt",
-                                add_special_tokens=not begun and not getattr(tokenizer, "plain_prompt", False))  # fmt: skip
+    found = tokenizer.processor(text=[text], images=[pixels], return_tensors="pt", add_special_tokens=not begun)
     seen = {name: value for name, value in found.items() if name not in ("input_ids", "attention_mask")}
     return found["input_ids"][0].tolist(), seen
 

@@ -1,6 +1,7 @@
 """Pictures: that a prompt's one pass is the only one that sees them, for every family of models, and what becomes of bad ones."""
 
 import base64
+import functools
 import io
 import json
 import struct
@@ -22,7 +23,7 @@ import cohort  # noqa: E402
 import grpo  # noqa: E402
 import lora  # noqa: E402
 from grpo import Agent, policy_logprobs, sample_cohort  # noqa: E402
-from lab import data, guards, measure, memory, setup, tinyeyes, vision  # noqa: E402
+from lab import data, guards, measure, memory, runs, setup, tinyeyes, vision  # noqa: E402
 from lab.data import Problem, UserError, hold_out, load_problems  # noqa: E402
 from lab.models import encode_all, end_tokens, load_model, read_pictures  # noqa: E402
 from lab.vision import Picture  # noqa: E402
@@ -357,3 +358,130 @@ def test_the_same_words_about_another_picture_are_another_question(tmp_path):
     assert not {p.image.digest for p in train} & {p.image.digest for p in test} and len(train) >= 2
     told = guards.inputs(cohort.Options(), [], (train, test))
     assert told != guards.inputs(cohort.Options(), [], (train[::-1], test))
+
+
+# ---------------------------------------------------------------- the tiny world, and models in a folder, from end to end
+
+FAST = ["--steps", "2", "--prompts", "6", "--k", "4", "--eval-problems", "6", "--eval-k", "2", "--max-new-tokens", "10"]
+
+
+@pytest.fixture
+def short_warm_start(monkeypatch, tmp_path_factory):
+    """Agents that have hardly learnt anything yet, cached for all tests of this file."""
+    monkeypatch.setattr(tinyeyes, "WarmStart", functools.partial(tinyeyes.WarmStart, base_steps=30, agent_steps=3))
+    monkeypatch.setenv("COHORT_CACHE", str(tmp_path_factory.getbasetemp() / "cohort-cache"))
+
+
+def lines(folder) -> list[dict]:
+    """metrics.jsonl without the seconds."""
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in runs.read_lines(folder / "metrics.jsonl")]
+
+
+@pytest.mark.parametrize("topic", tinyeyes.TOPICS, ids=lambda topic: topic.name)
+def test_both_readings_are_of_the_picture_and_differ(topic):
+    """A mistake that gives the right answer cannot be told from it; a sign that the tokenizer lacks cannot be learnt."""
+    tokenizer = tinyeyes.make_processor().tokenizer
+    assert len(topic.operands) > 150 and len(set(topic.operands)) == len(topic.operands)
+    for x in topic.operands:
+        right, wrong = (method(*x) for method in (topic.right, topic.wrong))
+        assert right.split(" -> ")[1] != wrong.split(" -> ")[1]
+        assert tokenizer.unk_token_id not in tokenizer(topic.question + right + wrong)["input_ids"]
+        assert all(0 <= i < 6 and 0 <= j < 6 for i, j in topic.cells(*x))
+    shown = np.array(topic.problem(topic.operands[0]).image.pixels())
+    assert shown.shape == (24, 24, 3) and not (shown == shown[0, 0]).all()
+
+
+def test_readings_by_hand():
+    """A bar of 2: its top is 2 lines above the ground and 5 below the seventh; 3 of 4 cells filled leave 1."""
+    said = {topic.name: (topic.right(*x), topic.wrong(*x)) for topic, x in zip(
+        tinyeyes.TOPICS, [(2, 0, 0), (3, 2, 0), (9, 0, 0), (2, 0), (3, 0, 0), (3, 4, 0, 0)], strict=True)}  # fmt: skip
+    assert said == {"axis": ("up 2 -> 2", "down 5 -> 5"), "dots": ("3+2 -> 5", "3+2*2 -> 7"),
+                    "dial": ("right 9 -> 9", "left 3 -> 3"), "tallest": ("from left 2 -> 2", "from right 4 -> 4"),
+                    "ticks": ("3*2 -> 6", "3*1 -> 3"), "piece": ("of all 4 -> 3/4", "to rest 1 -> 3/1")}  # fmt: skip
+    # Of a cell its corner is looked at, which only large squares reach.
+    bar, dial = (np.array(tinyeyes.TOPICS[i].paint(x))[::4, ::4] for i, x in ((0, (2, 3, 5)), (2, (9, 0, 5))))
+    assert np.argwhere(bar == (20, 20, 20))[::3, :2].tolist() == [[4, 3], [5, 3]]
+    assert np.argwhere(dial == (20, 20, 20))[::3, :2].tolist() == [[2, 0]]
+
+
+def test_a_warm_start_learns_what_it_is_told():
+    """One topic read right in four of five texts: after a short training its right text is the likelier one."""
+    model = tinyeyes.make_model(tinyeyes.WarmStart())
+    before = tinyeyes.calibration(model)["ticks"]
+    tinyeyes.train(model, [0.8] * 6, 60, 4e-3, tinyeyes.WarmStart(), 0)
+    right, wrong = tinyeyes.calibration(model)["ticks"]
+    assert right > max(before[0], 1e-3)
+
+
+def test_the_world_of_pictures_from_end_to_end(tmp_path, short_warm_start, capsys):
+    """The command: a run, its table with a forecast, resumed bit for bit, measured again from its checkpoint."""
+    out = ["--out", str(tmp_path / "runs")]
+    assert cohort.main(["--data", "eyes", *FAST, "--steps", "3", *out, "--name", "whole"]) == 0
+    said = capsys.readouterr().out
+    assert "forecast" in said and "tallest" in said and "height= [axis (" in said
+    assert cohort.main(["--data", "eyes", *FAST, *out, "--name", "parts"]) == 0
+    assert cohort.main(["--resume", str(tmp_path / "runs" / "parts"), "--steps", "3"]) == 0
+    whole, parts = (lines(tmp_path / "runs" / name) for name in ("whole", "parts"))
+    assert [line for line in whole if line["step"] in (1, 3)] == [line for line in parts if line["step"] in (1, 3)]
+    capsys.readouterr()
+    assert measure.main([str(tmp_path / "runs" / "whole")]) == 0, capsys.readouterr().err
+    assert f"{whole[-1]['eval']['A']['pass1']:.3f}" in capsys.readouterr().out
+    assert cohort.main(["--data", "eyes", *FAST, *out, "--compare", "corl", "ttrl", "gt", "--topics", "axis", "dots"]) == 0
+    assert cohort.main(["--data", "eyes", *FAST, *out, "--rephrase", "B"]) == 2
+    assert cohort.main(["--data", "eyes", *FAST, *out, "--topics", "carry"]) == 2
+    assert "pictures: choose from axis" in capsys.readouterr().err
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A random LLaVA with its processor, as a user would name one, and six problems with pictures beside it."""
+    (agent,) = seeing("llava")
+    agent.model.save_pretrained(tmp_path / "model")
+    agent.tokenizer.processor.save_pretrained(tmp_path / "model")
+    records = [{"question": f"w{i} w5", "answer": str(i % 3), "image": f"{i}.png"} for i in range(9)]
+    for i in range(9):
+        (tmp_path / f"{i}.png").write_bytes(stored(noise(12 + i, 20, i).content))
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, records)))
+    return tmp_path
+
+
+@pytest.mark.parametrize("options", [[], ["--lora-rank", "2", "--checkpointing", "--answer", "choice"]], ids=["all", "adapters"])
+def test_models_and_pictures_of_ones_own(folder, options, capsys):
+    """--data file.jsonl with pictures beside it: trained, resumed, measured; a model without eyes is refused by one line."""
+    given = ["--models", str(folder / "model"), str(folder / "model"), "--data", str(folder / "data.jsonl"),
+             "--out", str(folder / "runs"), "--answer", "number", *FAST]  # fmt: skip
+    assert cohort.main([*given, *options, "--name", "whole"]) == 0, capsys.readouterr().err
+    assert ("the part that sees stays as it is" in capsys.readouterr().err) == bool(options)
+    assert cohort.main(["--resume", str(folder / "runs" / "whole"), "--steps", "3"]) == 0
+    assert measure.main([str(folder / "runs" / "whole")]) == 0
+    (folder / "1.png").write_bytes(stored(RED))
+    capsys.readouterr()
+    assert cohort.main(["--resume", str(folder / "runs" / "whole"), "--steps", "4"]) == 2
+    assert "other inputs: problems" in capsys.readouterr().err
+    tiny.model("qwen3").save_pretrained(folder / "blind")
+    tiny.tokenizer().save_pretrained(folder / "blind")
+    assert cohort.main([*given, "--models", str(folder / "blind"), str(folder / "model")]) == 2
+    assert "choose an image-text-to-text model" in capsys.readouterr().err
+
+
+def test_memory_counts_the_places_of_a_picture(monkeypatch):
+    """A picture of a thousand places, and an estimate that knows of prompts of 256 tokens."""
+    (agent,), o = seeing("llava"), cohort.Options(models=["x", "y"], data="file")
+    assert memory.pictures([agent], PROBLEMS) == 16 + 5 and memory.pictures([agent], PROBLEMS[2:]) == 0
+    assert memory.at_a_time(o).prompt == memory.at_a_time(o, 21).prompt == 256 and memory.at_a_time(o, 1000).prompt == 1000
+
+
+def test_judges_and_packages(tmp_path, monkeypatch):
+    """CoMAS's judges are not shown the picture; a processor that wants a package says what to install."""
+    (tmp_path / "data.json").write_text(json.dumps([{"question": f"w{i}", "image": "0.png"} for i in range(9)]))
+    (tmp_path / "0.png").write_bytes(stored(RED))
+    o = cohort.Options(models=["x", "y"], data=str(tmp_path / "data.json"), method="comas")
+    assert "judges, who are not shown pictures" in refusal(setup.read_data, o)
+    (agent,) = seeing("llava")
+    agent.model.save_pretrained(tmp_path)
+
+    def lacks(*_, **__):
+        raise ImportError("Qwen2VLVideoProcessor requires torchvision")
+
+    monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lacks)
+    assert "pip install -r requirements-vision.txt" in refusal(load_model, str(tmp_path), torch.device("cpu"), "float32", True)
