@@ -50,8 +50,9 @@ def _agents(P, K, eta):
     if P.ndim == 0 or P.shape[-1] < 2:
         raise ValueError("a ring has at least two agents: the last axis of P is the agents")
     N, K, eta = P.shape[-1], np.asarray(K), np.asarray(eta, float)
-    if not {K.size, eta.size} <= {1, N} or K.dtype.kind not in "iu" or (K < 1).any() or not ((eta > 0) & (eta < np.inf)).all():
-        raise ValueError(f"K and eta are one number or one for each of the {N} agents: K whole and at least 1, eta positive")
+    sizes, bounds = {K.size, eta.size} <= {1, N}, np.all((K >= 1) & (K <= 10**4)) and np.all((eta > 0) & (eta < np.inf))
+    if not sizes or not bounds or K.dtype.kind not in "iu":
+        raise ValueError(f"K and eta are one number or one for each of the {N} agents: K at least 1, at most 10000, eta positive")
     return P, tuple(np.broadcast_to(K, N).tolist()), np.broadcast_to(eta, N)
 
 
@@ -386,7 +387,9 @@ def _basin_two(P, K, eta, scale, omega, tolerance=1e-9):
     energy[open_] = conserved(a[open_], b[open_], K, eta, scale, omega)
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = [phi(p, k, omega) / rate(p, k, scale) / e for p, k, e in zip((a, b), K, eta, strict=True)]
-        near = np.isfinite(energy) & (np.abs(energy) <= tolerance * np.hypot(*slope))  # |E| / |grad E| is a distance
+        near = np.array(np.isfinite(energy) & (np.abs(energy) <= tolerance * np.hypot(*slope)))  # |E| / |grad E| is a distance
+        gap = b[near] - separatrix(a[near], K, eta, scale, omega), a[near] - separatrix(b[near], K[::-1], eta[::-1], scale, omega)
+        near[near] = np.abs(gap).min(0) <= 2 * tolerance  # next to 0 and 1 that distance is too small
         split = np.where(near | np.isnan(energy) | (side_a == 0), BOUNDARY, np.sign(energy) * side_a)
     return np.where(side_a + side_b > 0, RIGHT, np.where(side_a + side_b < 0, WRONG, split)).astype(int)
 

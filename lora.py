@@ -160,7 +160,7 @@ def _match(model: nn.Module, targets) -> dict:
             raise LoraError(f"no layer is called {target!r}; linear layers here: {known}")
         chosen = {n: m for n, m in modules.items() if any(n in names for names in hits.values())}
     if not chosen:
-        raise LoraError("there are no linear layers to adapt")
+        raise LoraError("no layer here is a plain linear one: name what to adapt (--lora-targets)")
     owners = list(model.named_parameters(remove_duplicate=False))
     for name, layer in chosen.items():
         if not isinstance(layer, nn.Linear | Conv1D) or not layer.weight.is_floating_point():

@@ -6,6 +6,7 @@ Nothing in the pictures is typed in but which texts the agents happened to write
 votes, summaries, rewards and advantages from the functions that training calls.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -210,4 +211,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     main()

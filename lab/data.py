@@ -374,14 +374,14 @@ def hold_out(problems: list[Problem], size: float, seed: int = 0) -> tuple[list[
 def train_and_test(source: str, most: int) -> tuple[list[Problem], list[Problem]]:
     """(to train on, held out); at most `most` are held out, and of a file at most a fifth: the same ones for every seed.
 
-    The sums are all there is: they are trained and measured on the same 64. About a third of the products is held out, and `most`
-    are taken evenly from these.
+    The sums are all there is: they are trained and measured on the same 64. About a third of the products is held out. Of either
+    `most` are taken evenly.
     """
     name = source.partition("@")[0]
-    if name == "products":
-        test = products("test")
-        return products("train"), [test[i * len(test) // most] for i in range(most)] if most < len(test) else test
+    if name in ("sums", "products"):
+        train, test = (sums(), sums()) if name == "sums" else (products("train"), products("test"))
+        return train, [test[i * len(test) // most] for i in range(most)] if most < len(test) else test
     if f"{name}/train" in SOURCES or name.startswith("hub:"):
         return load_problems(source, "train"), load_problems(source, "test", most)
     problems = load_problems(source)
-    return (problems, problems) if name == "sums" else hold_out(problems, min(most, max(1, len(problems) // 5)))
+    return hold_out(problems, min(most, max(1, len(problems) // 5)))

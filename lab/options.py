@@ -83,9 +83,9 @@ PRESETS = {
     ),
 }  # fmt: skip
 GROUPS = {  # of --help, in this order; what is named nowhere comes last
-    "what matters first": "method methods compare compare_agents models model agents data steps prompts k n lr seed out resume",
+    "what matters first": "method methods compare models model agents data steps prompts k n lr seed out resume",
     "what is trained": "preset cohort strengths start b_std rank alpha lora_rank lora_alpha lora_targets device dtype",
-    "on what": "topics rephrase system answer stop thinking eval_data eval_problems eval_k eval_every",
+    "on what": "compare_agents topics rephrase system answer stop thinking eval_data eval_problems eval_k eval_every",
     "how": "votes max_new_tokens temperature lrs epochs clip beta average scale format tiebreak max_grad_norm micro_batch"
            " checkpointing",
     "where to, and what is shown": "seeds name save_every samples log solve question",

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from dynamics import FIELDS, NAMES, RIGHT, SCALES, SPLIT, WRONG, basin, sample_grpo, separatrix, simulate, threshold
+from dynamics import FIELDS, NAMES, RIGHT, SCALES, SPLIT, UNDECIDED, WRONG, basin, sample_grpo, separatrix, simulate, threshold
 from lab import motion, style
 from lab.data import WORLDS, UserError
 from lab.style import BLACK, BLUE, GREY, HALO, INK, ORANGE, PINK, SKY, YELLOW
@@ -70,11 +70,14 @@ def portrait(ax, K=8, eta=1.0, scale="std", omega=1.0, method="corl", arrows=15,
         v = v / np.maximum(np.linalg.norm(v, axis=-1, keepdims=True), 1e-12)  # direction only: speeds differ 1000-fold
         ax.quiver(P[..., 0], P[..., 1], v[..., 0], v[..., 1], color="#8A8A8A", scale=arrows * 1.7, width=0.004, pivot="mid",
                   headwidth=4, zorder=2)  # fmt: skip
+        square(ax)
+        if (label == UNDECIDED).all():
+            ax.set_title("Nothing moves: no group has both a label and an advantage" if title is None else title)
+            return 0.0
         ax.plot(*_boundary(**theory), color=BLACK, lw=1.6, ls="--", zorder=3)
         _fixed_points(ax, K, omega, method)
         if method == "corl" and omega == 1 and len({*np.ravel(K)}) == len({*np.ravel(eta)}) == 1 and not callable(scale):
             ax.text(0.3, 0.7, "$p_A + p_B = 1$", rotation=-45, ha="center", va="center", path_effects=HALO, zorder=5)
-        square(ax)
         share, whose = (label == RIGHT).mean(), ": both"
     text = f"{METHODS[method]}{whose} end right from {share:.0%} of starts\n{settings(**theory)}"
     ax.set_title(text if title is None else title)
@@ -529,6 +532,8 @@ def run(args) -> None:
     theory = {"K": 8, "eta": 1.0, "scale": "std", "omega": 1.0, "method": "corl"}
     given = {name: getattr(args, name.lower()) for name in theory if getattr(args, name.lower()) is not None}
     theory |= {name: x[0] if isinstance(x, list) and len(x) == 1 else x for name, x in given.items()}
+    if what == "figures" and not isinstance(theory["K"], int):
+        raise UserError("the six figures take one number for --k; --portrait takes one for each agent")
     path = args.save or (args.overlay or Path()) / {"animate": "fall.gif"}.get(what, f"{what}.png")
     if what == "start":
         print("\n".join(motion.verdict(np.array(start), **theory) for start in args.start))

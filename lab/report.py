@@ -267,7 +267,9 @@ def main() -> int:
         return 0
     except UserError as error:
         print(f"report.py: {error}", file=sys.stderr)
-    except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
+    except OSError as error:
+        print(f"report.py: {error}", file=sys.stderr)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         print(f"report.py: {folder} is not a whole run of this version: {type(error).__name__}: {error}", file=sys.stderr)
     return 2
 

@@ -429,8 +429,7 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
         append_line(folder / "metrics.jsonl", first)
         tell(first)
     form, seen = "{desc} {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}", show.accuracies(first)  # no bar: 80 columns
-    learnt = False
-    room = 79 - len(f"{o.method} {o.steps}/{o.steps} 00:00<00:00")
+    learnt, room = False, 79 - len(f"{o.method} {o.steps}/{o.steps} 00:00<00:00")
     with (Stop() as stop, show.logged(o.log, folder, config) as log,
           tqdm(total=o.steps, initial=done, desc=o.method, bar_format=form, disable=not o.steps) as bar):  # fmt: skip
         for step in range(done + 1, o.steps + 1):
@@ -441,18 +440,14 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
                 if step == o.steps or (o.eval_every and step % o.eval_every == 0):
                     line |= work.measure(step)
             except FloatingPointError as error:
-                kept = newest(folder) or "none (see --save-every)"
-                why = f"step {step}, {error}, so the run ends here"
-                raise UserError(f"{why}; the last good checkpoint is {kept}; try a lower --lr (or --lrs)") from None
+                kept = f"the last good checkpoint is {newest(folder) or 'none (see --save-every)'}"
+                raise UserError(f"step {step}, {error}, so the run ends here; {kept}; try a lower --lr (or --lrs)") from None
             learnt |= any(part.get("signal") for part in [*line.get("agents", {}).values(), *line.get("halves", {}).values()])
             samples = line.pop("samples", [])
             append_line(folder / "metrics.jsonl", line)
             log(line)
-            if step in (1, o.steps) or (o.samples and step % o.samples == 0):
-                for sample in samples:
-                    append_line(folder / "samples.jsonl", {"step": step} | sample)
-                if shown and samples:
-                    tqdm.write(f"\ncompletions of step {step}\n{show.completions(samples)}\n")
+            if samples and (step in (1, o.steps) or (o.samples and step % o.samples == 0)):
+                keep(samples, folder, step, shown)
             tell(line)
             seen = show.accuracies(line) or seen
             bar.set_postfix_str(show.progress(line, seen, room), refresh=False)
@@ -461,15 +456,20 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
             if (last and o.save_every >= 0) or (o.save_every > 0 and step % o.save_every == 0):
                 save(folder, step, work.agents)
             if stop.asked and (step < o.steps or in_comparison(folder, o.steps)):
-                whole = folder.parent if in_comparison(folder, o.steps) else folder  # a comparison goes on as a whole
-                how = f"continue with: python {command} --resume {whole}" if whole != folder or newest(folder) else \
-                    "no checkpoint was kept (see --save-every), so it cannot be continued"  # fmt: skip
-                print(f"\nstopped after step {step}; {how}", file=sys.stderr)
+                print(f"\nstopped after step {step}; {how_to_continue(folder, o.steps, command)}", file=sys.stderr)
                 return False
     if o.steps > done and not learnt:
         print("nothing could be learnt: in no step did the rewards within a group differ; see the answers that were read "
               "(--answer, --stop), and how many completions did not end (--max-new-tokens)", file=sys.stderr)  # fmt: skip
     return True
+
+
+def how_to_continue(folder: Path, steps: int, command: str) -> str:
+    """What to type after a stop, if anything helps: a comparison goes on as a whole."""
+    whole = folder.parent if in_comparison(folder, steps) else folder
+    if whole == folder and not newest(folder):
+        return "no checkpoint was kept (see --save-every), so it cannot be continued"
+    return f"continue with: python {command} --resume {whole}"
 
 
 def note_options(work: Work, o, folder: Path, done: int) -> dict:
@@ -492,6 +492,14 @@ def announce(o) -> None:
     named = getattr(o, "models", None) or [model for model in [getattr(o, "model", None)] if model]
     print(f"loading {', '.join(dict.fromkeys(named))}" if named else
           "loading the agents of the tiny world; the first time they are made, in about a minute", flush=True)  # fmt: skip
+
+
+def keep(samples: Sequence[dict], folder: Path, step: int, shown: bool) -> None:
+    """Completions of a step go into samples.jsonl, and if they are to be `shown` on the screen."""
+    for sample in samples:
+        append_line(folder / "samples.jsonl", {"step": step} | sample)
+    if shown:
+        tqdm.write(f"\ncompletions of step {step}\n{show.completions(samples)}\n")
 
 
 def tell(line: dict) -> None:

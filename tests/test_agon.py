@@ -260,6 +260,7 @@ def test_a_thinking_models_draft_shows_what_follows_the_thinking():
 # ---------------------------------------------------------------- the command
 
 
+@pytest.mark.rendered
 def test_every_row_from_one_command(command, tmp_path, capsys):
     """--compare: a run for each method, one table with every row, one figure; equal budgets are printed, not assumed."""
     assert command("--compare", "--eval-every", "1", "--tiebreak", "0.2") == 0

@@ -81,6 +81,7 @@ def same(a: dict, b: dict) -> bool:
 # ---------------------------------------------------------------- what a run writes
 
 
+@pytest.mark.rendered
 def test_a_run_writes_all_it_promises(tmp_path, capsys):
     """A figure, a metric or a checkpoint that is missing, or does not load, is noticed by the user after the run."""
     assert go(tmp_path, "--eval-every", "1") == 0

@@ -186,7 +186,9 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
             word = "sums"  # which is no download
         elif option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
             word = "model"
-        elif option in ("--seeds", "--eval-data") and given[-1] != option or option == "--compare" and len(given) - given.index(option) > 3:
+        elif option in ("--seeds", "--eval-data") and given[-1] != option:
+            continue
+        elif option == "--compare" and len(given) - given.index(option) > 3:
             continue  # one seed and three methods stand for all
         given.append(word)
     if "--resume" in given:  # whose other options are the run's own

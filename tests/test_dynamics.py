@@ -246,7 +246,7 @@ def test_other_boundaries_hold_too():
                                                (8, (1, 2), "paper", 0.2), (64, 1, "std", 1)])
 def test_default_steps_conserve_six_digits(K, eta, scale, omega):
     """A curve in a figure is drawn with the step that `simulate` chooses: E must hold to 1e-6 of itself along it."""
-    P = np.random.default_rng(0).random((40, 2))
+    P = np.random.default_rng(0).random((20, 2))
     E0 = d.conserved(P[:, 0], P[:, 1], K, eta, scale, omega)
     states = d.simulate(P[np.abs(E0) > 0.01], K, eta, scale, omega)[1]
     E = d.conserved(states[..., 0], states[..., 1], K, eta, scale, omega)
@@ -281,6 +281,20 @@ def test_separatrix_against_bisection(a, K, eta, scale, omega, known):
         assert got == pytest.approx(known, abs=6e-4)
     labels = d.basin([[a, got - 1e-6], [a, got], [a, got + 1e-6]], K, eta, scale, omega)
     assert labels.tolist() == [WRONG, BOUNDARY, RIGHT]
+
+
+def test_near_an_edge_a_start_is_not_on_the_boundary():
+    """E grows without bound towards 0, so E divided by its slope is small there, however far the separatrix is."""
+    starts = [[9e-10, 0.9], [1.1e-9, 0.9], [0.9, 9e-10], [1 - 9e-10, 0.1], [0.7, 0.3], [0.7, 0.3 + 5e-10]]
+    assert d.basin(starts).tolist() == [WRONG, WRONG, WRONG, RIGHT, BOUNDARY, BOUNDARY]
+
+
+@pytest.mark.parametrize("theory", [{"K": 1}, {"K": 2, "method": "ttrl"}])
+def test_where_nothing_moves_a_portrait_says_so(theory):
+    """A line and fixed points over a field of zeros: a picture of what is not there."""
+    ax = Figure().subplots()
+    assert portraits.portrait(ax, **theory) == 0 and "Nothing moves" in ax.get_title()
+    assert not ax.lines
 
 
 def test_separatrix_of_equal_agents_is_the_line():
@@ -761,6 +775,10 @@ def test_plotting_examples_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(motion, "show", lambda *_, **__: "a window")
     monkeypatch.setattr(motion.fall, "__defaults__", (None, 20, 2, 24.0, 12))  # few points, two frames
+    monkeypatch.setattr(portraits, "ring_boundary", lambda x, *_, **__: 1 - x)  # which has tests of its own, and takes seconds
+    save = Figure.savefig  # figures are made, not rendered: other tests look at them
+    monkeypatch.setattr(Figure, "savefig", lambda figure, to, **how: (
+        Path(to).touch() if isinstance(to, str | Path) else save(figure, to, **how)))
     examples = re.findall(r"```python\n(.*?)```", text, re.S)
     assert len(examples) >= 6 and all(len(example.strip().splitlines()) <= 8 for example in examples)
     for example in examples:

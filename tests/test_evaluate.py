@@ -68,7 +68,7 @@ def test_share_interval_covers_the_accuracy_over_all_problems():
         chances = [draw.betavariate(spread * 0.7, spread * 0.3) for _ in range(20)]  # their mean is 0.7
         right = [[draw.random() < p for _ in range(4)] for p in chances]
         total = sum(map(sum, right))
-        low, high = seen.setdefault(total, share_interval(right))
+        low, high = seen[total] = seen.get(total) or share_interval(right)
         hits[spread] += low <= 0.7 <= high
     assert min(hits.values()) / runs >= 0.95
 

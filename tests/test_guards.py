@@ -509,6 +509,7 @@ def test_text_is_shown_as_text(text, shown):
     assert stream.buffer.getvalue().decode("cp1252") == shown.encode("cp1252", "replace").decode("cp1252")
 
 
+@pytest.mark.rendered
 @pytest.mark.parametrize("name", [r"$\foo{x}$", "$$", "$5 and $6", "a$b", r"\frac", "$x^$"])
 def test_names_in_a_figure_are_text(name, tmp_path):
     """Guards: a comparison that ends in a traceback after all its runs, for a topic that is no formula of matplotlib's."""
