@@ -135,8 +135,8 @@ def paired(side: Side, base: Side | None) -> list[float]:
 
 def world(config: dict) -> str:
     """What the problems are called."""
-    names = {"tiny": "the tiny world", "eyes": "the tiny world of pictures", "sums": "the 64 sums"}
-    return names.get(config["data"], Path(config["data"]).name)
+    known = {"tiny": "the tiny world", "eyes": "tiny pictures", "sums": "the 64 sums"}
+    return known.get(config["data"], Path(config["data"]).name)
 
 
 def caption(run: Run, seeds: Sequence[int]) -> str:

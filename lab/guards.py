@@ -20,8 +20,8 @@ from torch import nn
 
 from grpo import Agent, Rollouts, check_agreement, pick_logprobs, policy_logprobs, sample_cohort
 from lab.data import WORLDS, Problem, UserError
-from lab.models import TEXT, fits, saved_with
-from lab.vision import together, try_pictures
+from lab.models import TEXT, fits
+from lab.vision import saved_with, together, try_pictures
 
 try:
     import fcntl

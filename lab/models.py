@@ -17,7 +17,7 @@ from transformers import DynamicCache, GenerationConfig, PreTrainedConfig, PreTr
 from transformers.cache_utils import DynamicLayer
 
 from lab.data import UserError
-from lab.vision import Cache, look, positions, together
+from lab.vision import Cache, look, positions, read_pictures, together
 
 
 def pick_device(name: str) -> torch.device:
@@ -51,11 +51,10 @@ def load_model(source: str, device: torch.device, dtype: str, sees: bool = False
             tokenizer = transformers.AutoTokenizer.from_pretrained(source, **safe)
         no_dropout(config)
         model = whole_model(source, sees, config=config, dtype=getattr(torch, dtype))
-    except ImportError as error:  # most processors have a part for video, which wants torchvision
-        reason = " ".join(str(error).split())
-        raise UserError(f"{source!r} needs more packages: pip install -r requirements-vision.txt ({reason:.120})") from None
     except Exception as error:  # of the library, torch, safetensors and tokenizers, which raises plain ones, on any broken file
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        # Most processors have a part for video, which wants torchvision.
+        reason += "; pip install -r requirements-vision.txt" if sees and isinstance(error, ImportError) else ""
         raise UserError(
             f"cannot load the model {source!r} (a folder with config.json and weights, or a name on a reachable hub): {reason}"
         ) from None
@@ -70,18 +69,6 @@ def load_model(source: str, device: torch.device, dtype: str, sees: bool = False
     # What else it says of sampling counts for nothing here, and can be such that the library refuses to write it.
     model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
     return model.to(device).eval(), tokenizer
-
-
-def saved_with(tokenizer):
-    """What writes a model's tokenizer to a folder: its processor, if it reads pictures, so that the folder is whole."""
-    return getattr(tokenizer, "processor", tokenizer)
-
-
-def read_pictures(processor) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model with eyes. It carries the processor, which has the chat template of most of these models."""
-    tokenizer = processor.tokenizer
-    tokenizer.processor, tokenizer.chat_template = processor, processor.chat_template or tokenizer.chat_template
-    return tokenizer
 
 
 def whole_model(source, sees: bool = False, **options) -> PreTrainedModel:

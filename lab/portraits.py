@@ -400,8 +400,7 @@ def overlay(run, omega: float | None = None, fig=None) -> Figure:
     name, method = METHODS.get(config["method"], config["method"]), theory["method"]
     tracks, curves = _tracks(run), {row.topic: predicted(row, theory) for row in rows if row.forecast}
     behind = method and (curves or omega is not None)  # real data: only if it is asked for
-    where = "tiny world" if config["data"] == "tiny" else config["data"]
-    about = [name, where, settings(**theory) if behind else f"K = {config['k']}",
+    about = [name, "tiny world" if tiny else config["data"], settings(**theory) if behind else f"K = {config['k']}",
              f"seed {config['seed']}", f"{rows[0].steps} steps", f"{config['probe_samples']} samples of each"]  # fmt: skip
     ends = Counter(row.outcome if row.outcome == "under way" else f"ended {row.outcome}" for row in rows).most_common()
     title = f"{len(rows)} {'topics' if tiny else 'problems'} under {name}: " + ", ".join(f"{n} {word}" for word, n in ends)

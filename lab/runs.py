@@ -40,7 +40,8 @@ import lora
 from grpo import Agent
 from lab import guards, peft, show, tinyeyes, tinyworld
 from lab.data import WORLDS, Problem, UserError, train_and_test
-from lab.models import fits, saved_with, whole_model
+from lab.models import fits, whole_model
+from lab.vision import saved_with
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
 # numbers each time, so that a difference between two is the policy's.

@@ -26,9 +26,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from lab import tinyworld
 from lab.data import Problem, UserError
-from lab.tinyworld import ARROW, cached
+from lab.tinyworld import ARROW, cached, profiles
+from lab.tinyworld import WarmStart as OfTexts
 from lab.vision import Picture
 
 SOURCE = Path(__file__).read_text(encoding="utf-8")  # a warm start is kept for this text of the file and for no other
@@ -64,8 +64,8 @@ class Topic:
 
     def problem(self, operands: tuple[int, ...]) -> Problem:
         """The question about a picture; its answer is the right reading's."""
-        picture = Picture(self.paint(operands), f"{self.name} {operands}")
-        return Problem(self.question, self.right(*operands).rpartition(ARROW)[2], self.name, image=picture)
+        return Problem(self.question, self.right(*operands).rpartition(ARROW)[2], self.name,
+                       image=Picture(self.paint(operands), f"{self.name} {operands}"))  # fmt: skip
 
     def part(self, held_out: bool) -> list[tuple[int, ...]]:
         """The pictures to train on, or the fifth that is held out; a hash of the operands decides, for ever."""
@@ -107,17 +107,16 @@ TOPICS = (
           lambda k, n, y, _: {(y, i): 4 if i < k else 2 for i in range(n)},  # filled cells to all; to the rest
           [x for x in product(range(1, 6), range(2, 7), range(6), range(6)) if x[0] < x[1]]),
 )  # fmt: skip
-MARK = "<image>"
-TEMPLATE = f"{{% for part in messages[-1].content %}}{{{{ part.text or '{MARK}' }}}}{{% endfor %}}"  # the question is the prompt
+MARK, TEMPLATE = "<image>", "{% for part in messages[-1].content %}{{ part.text or '<image>' }}{% endfor %}"
 WORDS = [ARROW, MARK, "up ", "down ", "right ", "left ", "from left ", "from right ", "of all ", "to rest ",
          *(topic.question[:-1] for topic in TOPICS)]  # fmt: skip
 
 
 def select(names: Sequence[str] | None = None) -> list[Topic]:
     """The topics of these names, in the table's order; None means all. UserError on an unknown name."""
-    known = [topic.name for topic in TOPICS]
-    if unknown := set(names or ()) - set(known):
-        raise UserError(f"no topic {min(unknown)!r} in the tiny world of pictures: choose from {', '.join(known)}")
+    if unknown := set(names or ()) - {topic.name for topic in TOPICS}:
+        known = ", ".join(topic.name for topic in TOPICS)
+        raise UserError(f"no topic {min(unknown)!r} in the tiny world of pictures: choose from {known}")
     return [topic for topic in TOPICS if not names or topic.name in names]
 
 
@@ -138,11 +137,10 @@ def probes(topics: Sequence[str] | None = None, n: int = 20) -> list[Problem]:
 
 
 @dataclass(frozen=True)
-class WarmStart(tinyworld.WarmStart):
+class WarmStart(OfTexts):
     """Everything that decides the weights which the agents start from; what is not here is as in the world of texts."""
 
-    eye_layers: int = 2
-    batch: int = 32
+    batch: int = 32  # texts per step
 
 
 @functools.cache
@@ -167,7 +165,7 @@ def make_model(settings: WarmStart) -> transformers.LlavaForConditionalGeneratio
     """An untrained model in float32, about 0.2 M parameters: CLIP's eye, a Qwen2 behind it."""
     tokenizer, width = make_processor().tokenizer, settings.hidden
     eye = transformers.CLIPVisionConfig(
-        hidden_size=width, intermediate_size=2 * width, num_hidden_layers=settings.eye_layers, num_attention_heads=4,
+        hidden_size=width, intermediate_size=2 * width, num_hidden_layers=settings.layers, num_attention_heads=4,
         image_size=SIZE, patch_size=PATCH, projection_dim=width)
     text = transformers.Qwen2Config(
         vocab_size=len(tokenizer), hidden_size=width, intermediate_size=4 * width, num_hidden_layers=settings.layers,
@@ -181,7 +179,7 @@ def make_model(settings: WarmStart) -> transformers.LlavaForConditionalGeneratio
         return transformers.LlavaForConditionalGeneration(config)
 
 
-# ---------------- Worked texts and training on them
+# ---------------- Worked texts, and training on them
 
 
 class Texts(NamedTuple):
@@ -214,12 +212,11 @@ def make_texts(held_out: bool) -> Texts:
 def train(model, right: Sequence[float], steps: int, lr: float, settings: WarmStart, number: int) -> None:
     """Train `model` in place on texts of which a share `right` of each topic reads right, `number` seeding the draws."""
     texts, generator = make_texts(held_out=False), torch.Generator().manual_seed(1000 * settings.seed + number)
-    count = torch.tensor(texts.count)
-    first = count.cumsum(0) - count
+    first, count = torch.tensor([sum(texts.count[:i]) for i in range(len(TOPICS))]), torch.tensor(texts.count)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=0.05, cycle_momentum=False)
-    title = f"warm start, agent {number}" if number else "warm start, shared base"
-    for _ in tqdm(range(steps), desc=title, unit="step", leave=False, disable=None):
+    title = f"agent {number}" if number else "base"
+    for _ in tqdm(range(steps), f"warm start, {title}", unit="step", leave=False, disable=None):
         topic = torch.randint(len(count), (settings.batch,), generator=generator)
         u, v = torch.rand(2, settings.batch, generator=generator)
         one, method = first[topic] + (u * count[topic]).long(), (v >= torch.tensor(right)[topic]).long()  # [n]
@@ -234,10 +231,7 @@ def train(model, right: Sequence[float], steps: int, lr: float, settings: WarmSt
 
 @torch.no_grad()
 def calibration(model) -> dict[str, tuple[float, float]]:
-    """For each topic, the exact probability of the right text and of the mistaken one: means over held-out pictures.
-
-    What is missing to 1 are slips: texts of neither.
-    """
+    """For each topic, the probability of the right text and of the mistaken one, over held-out pictures; the rest are slips."""
     texts = make_texts(held_out=True)
     rows, labels = texts.ids.flatten(0, 1), texts.labels.flatten(0, 1)  # [2M,T]
     logits = model(input_ids=rows, pixel_values=texts.pixels.repeat_interleave(2, 0), use_cache=False).logits  # [2M,T,V]
@@ -254,7 +248,7 @@ def cohort(n_agents: int = 2, settings: WarmStart | None = None) -> list[tuple]:
     """The N warm-started agents: a list of (model, tokenizer), models in float32 on the CPU.
 
     One base is trained on both readings of every topic, and each agent goes on from it with its own profile. It takes about a
-    minute for two agents, on one thread, and is then read from the cache (`tinyworld.cached`).
+    minute of one core for two agents, and is then read from the cache (`tinyworld.cached`).
     """
     settings = settings or WarmStart()
 
@@ -268,7 +262,7 @@ def cohort(n_agents: int = 2, settings: WarmStart | None = None) -> list[tuple]:
     base = cached("eyes", {k: v for k, v in everything.items() if k not in ("agent_steps", "agent_lr")}, lambda: trained(
         None, [settings.base_right] * len(TOPICS), settings.base_steps, settings.base_lr, number=0))
     agents = []
-    for number, (right, *_) in enumerate(tinyworld.profiles(n_agents, settings), start=1):  # six topics too, the last one lost
+    for number, (right, *_) in enumerate(profiles(n_agents, settings), start=1):  # six topics too, the last one lost
         model = make_model(settings)
         model.load_state_dict(cached(f"eyes-agent{number}", everything | {"right": right}, lambda p=right, n=number: (
             trained(base, p, settings.agent_steps, settings.agent_lr, n))))
@@ -284,7 +278,7 @@ def main() -> None:
     for topic in TOPICS:
         x = topic.operands[len(topic.operands) // 2]
         print(f"{topic.name:<8} {topic.question:<9} right: {topic.right(*x):<16} mistake: {topic.wrong(*x)}")
-    for agent, (model, _), profile in zip("AB", cohort(2, settings), tinyworld.profiles(2, settings), strict=True):
+    for agent, (model, _), profile in zip("AB", cohort(2, settings), profiles(2, settings), strict=True):
         print(f"\nagent {agent}  profile  right  mistake  slips")
         for share, (name, (right, wrong)) in zip(profile.right, calibration(model.eval()).items(), strict=True):
             print(f"{name:<7} {share:8.2f} {right:6.2f} {wrong:8.2f} {1 - right - wrong:6.3f}")

@@ -138,6 +138,18 @@ class Prompt(str):
         return prompt
 
 
+def read_pictures(processor):
+    """The tokenizer of a model with eyes. It carries the processor, which has the chat template of most of these models."""
+    tokenizer = processor.tokenizer
+    tokenizer.processor, tokenizer.chat_template = processor, processor.chat_template or tokenizer.chat_template
+    return tokenizer
+
+
+def saved_with(tokenizer):
+    """What writes a model's tokenizer to a folder: its processor, if it reads pictures, so that the folder is whole."""
+    return getattr(tokenizer, "processor", tokenizer)
+
+
 def look(text: str, image: Picture, tokenizer) -> tuple[list[int], dict[str, Tensor]]:
     """Token ids, with the places that the picture takes, and the tensors that it became. `text` holds the mark of one picture.
 

@@ -25,8 +25,8 @@ import lora  # noqa: E402
 from grpo import Agent, policy_logprobs, sample_cohort  # noqa: E402
 from lab import data, guards, measure, memory, runs, setup, tinyeyes, vision  # noqa: E402
 from lab.data import Problem, UserError, hold_out, load_problems  # noqa: E402
-from lab.models import encode_all, end_tokens, load_model, read_pictures  # noqa: E402
-from lab.vision import Picture  # noqa: E402
+from lab.models import encode_all, end_tokens, load_model  # noqa: E402
+from lab.vision import Picture, read_pictures  # noqa: E402
 
 # ---------------------------------------------------------------- tiny random models with eyes, each with its own processor
 
