@@ -34,8 +34,9 @@ def draw(run: runs.Run) -> Figure:
     topics = [topic for topic in tinyeyes.TOPICS if topic.name in runs.by_topic(first)]
     after = {topic: shares for topic, shares in runs.by_topic(last).items() if min(shares) > 0.5}
     name, agents = charts.NAMES.get(run.config["method"], run.config["method"]), list(first["probes"])
-    title = f"After {name}, every agent reads {len(after)} of {len(topics)} kinds of pictures right more often than not"
-    told = f"{charts.caption(run, [run.config['seed']])}\n%: right readings; blue: the right one is usual, orange: the mistake is"
+    title = f"Under {name} the agents come to read {len(after)} of {len(topics)} kinds of pictures right"
+    what = "%: right readings; blue where the right one is usual, orange where the mistake is"
+    told = f"{charts.caption(run, [run.config['seed']])}\n{what}"
     figure = style.titled(None, (10, 2.9 + 0.75 * len(agents)), title, told)
     grid = figure.subplots(1 + 2 * len(agents), len(topics), height_ratios=[4] + [1] * 2 * len(agents), squeeze=False)
     for column, topic in zip(grid.T, topics, strict=True):

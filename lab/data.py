@@ -316,7 +316,11 @@ def hub(name: str, split: str | None, bounds: tuple) -> list[Problem]:
         raise UserError(f"cannot load the hub data set {name}: {reason}") from None
     whole = {"train", "test"} <= set(parts)
     chosen = split if whole and split else "train" if "train" in parts else next(iter(parts))
-    rows = ((f"hub:{name}, row {n} of {chosen}", row) for n, row in enumerate(parts[chosen], start=1))
+    if hasattr(part := parts[chosen], "features"):
+        from lab import vision
+
+        part = vision.as_stored(part, IMAGE)
+    rows = ((f"hub:{name}, row {n} of {chosen}", row) for n, row in enumerate(part, start=1))
     problems = to_problems(rows, bounds)
     return problems if whole or split is None else hold_out(problems, 0.1)[split == "test"]
 

@@ -103,6 +103,17 @@ def stored(field: str, value, folder: Path, place: str) -> Picture:
     return Picture(value, name if isinstance(value, Path) else f"the picture of {place}")
 
 
+def as_stored(rows, fields: Sequence[str]):
+    """A part of a set of the datasets package that gives the files of its pictures: their pixels would fill the memory."""
+    kinds = importlib.import_module("datasets")
+    for name in set(fields) & set(rows.features):
+        feature = rows.features[name]
+        one, files = getattr(feature, "feature", feature), kinds.Image(decode=False)  # a list has a feature inside
+        if isinstance(one, kinds.Image):
+            rows = rows.cast_column(name, files if one is feature else type(feature)(files))
+    return rows
+
+
 def try_pictures() -> list[Picture]:
     """Two pictures of noise, of two shapes: what a model must read alike in every way (`lab.guards.try_out`)."""
     draw, images = torch.Generator().manual_seed(0), importlib.import_module("PIL.Image")

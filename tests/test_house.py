@@ -14,7 +14,7 @@ LAB = 4000  # what stands behind the door
 LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 65,  # one portrait from the command line, slices of a ring of three
     "style.py": 10,  # a name with $ is text; a figure without a format is refused
-    "data.py": 57,  # the sources of the suites, and what JSON does to TeX; the picture of a record
+    "data.py": 60,  # the sources of the suites, and what JSON does to TeX; the picture of a record
     "models.py": 96,  # a question stands in its prompt, and what it spells stays text; models with eyes, what one pass is given
     "runs.py": 88,  # two worlds; samples.jsonl, where a run comes from; metrics or optimizer of other content; signals, threads
     "options.py": 48,  # --eval-data, --compare-agents; --help in groups; a run's config.json is read by the same rules
@@ -31,7 +31,7 @@ LATER = {  # what came later brings its own file and its own budget
     "charts.py": 315,  # figures of runs and comparisons for a lecture
     "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
     "guards.py": 150,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read
-    "vision.py": 170,  # agents that see: a picture in a prompt's one pass
+    "vision.py": 175,  # agents that see: a picture in a prompt's one pass
     "tinyeyes.py": 230,  # a tiny world of pictures, warm start included
     "motion.py": 103,  # the window, and starts that fall through a portrait
 }

@@ -4,29 +4,32 @@ import base64
 import functools
 import io
 import json
+import runpy
 import struct
+import sys
+import types
 import zlib
+from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 import torch
+import transformers
+from PIL import Image  # it comes with matplotlib
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from torch.nn.functional import pad
+from transformers.processing_utils import ProcessorMixin
 
-pytest.importorskip("PIL")
-import numpy as np  # noqa: E402
-import transformers  # noqa: E402
-from PIL import Image  # noqa: E402
-from transformers.processing_utils import ProcessorMixin  # noqa: E402
-
-import cohort  # noqa: E402
-import grpo  # noqa: E402
-import lora  # noqa: E402
-from grpo import Agent, policy_logprobs, sample_cohort  # noqa: E402
-from lab import data, guards, measure, memory, runs, setup, tinyeyes, vision  # noqa: E402
-from lab.data import Problem, UserError, hold_out, load_problems  # noqa: E402
-from lab.models import encode_all, end_tokens, load_model  # noqa: E402
-from lab.vision import Picture, read_pictures  # noqa: E402
+import agon
+import cohort
+import grpo
+import lora
+from grpo import Agent, policy_logprobs, sample_cohort
+from lab import data, guards, measure, memory, runs, setup, tinyeyes, vision
+from lab.data import Problem, UserError, hold_out, load_problems
+from lab.models import encode_all, end_tokens, load_model
+from lab.vision import Picture, read_pictures
 
 # ---------------------------------------------------------------- tiny random models with eyes, each with its own processor
 
@@ -316,6 +319,31 @@ def test_a_picture_is_found_in_every_form(tmp_path):
     assert opened.image.pixels().size == (5, 4)
 
 
+def test_a_hub_set_gives_files_and_not_pixels(monkeypatch):
+    """Ten thousand pictures decoded at once fill a machine. A list of pictures has their kind inside it."""
+    class Stored:  # stands for datasets.Image
+        def __init__(self, decode=True):
+            self.decode = decode
+
+    class Several:  # for datasets.List
+        def __init__(self, feature):
+            self.feature = feature
+
+    changed = {}
+
+    class Part(list):
+        features = {"question": "text", "image": Stored(), "images": Several(Stored())}
+
+        def cast_column(self, name, feature):
+            changed[name] = feature
+            return self
+
+    part = Part([{"question": "Which?", "image": {"bytes": stored(RED), "path": None}}] * 20)
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=lambda *_: {"train": part}, Image=Stored))
+    (problem, *_) = load_problems("hub:some/pictures", None)
+    assert problem.image.pixels().size == (5, 4) and not changed["image"].decode and not changed["images"].feature.decode
+
+
 def test_a_bad_picture_gets_one_line(tmp_path):
     """A run that dies in its third hour of a picture that was cut off, or a machine that a small file fills."""
     (tmp_path / "cut.png").write_bytes(stored(Image.effect_noise((90, 90), 50))[:2000])
@@ -407,13 +435,12 @@ def test_readings_by_hand():
 def test_a_warm_start_learns_what_it_is_told():
     """One topic read right in four of five texts: after a short training its right text is the likelier one."""
     model = tinyeyes.make_model(tinyeyes.WarmStart())
-    before = tinyeyes.calibration(model)["ticks"]
     tinyeyes.train(model, [0.8] * 6, 60, 4e-3, tinyeyes.WarmStart(), 0)
     right, wrong = tinyeyes.calibration(model)["ticks"]
-    assert right > max(before[0], 1e-3)
+    assert right > wrong and 0 < right + wrong <= 1
 
 
-def test_the_world_of_pictures_from_end_to_end(tmp_path, short_warm_start, capsys):
+def test_the_world_of_pictures_from_end_to_end(tmp_path, short_warm_start, monkeypatch, capsys):
     """The command: a run, its table with a forecast, resumed bit for bit, measured again from its checkpoint."""
     out = ["--out", str(tmp_path / "runs")]
     assert cohort.main(["--data", "eyes", *FAST, "--steps", "3", *out, "--name", "whole"]) == 0
@@ -427,6 +454,10 @@ def test_the_world_of_pictures_from_end_to_end(tmp_path, short_warm_start, capsy
     assert measure.main([str(tmp_path / "runs" / "whole")]) == 0, capsys.readouterr().err
     assert f"{whole[-1]['eval']['A']['pass1']:.3f}" in capsys.readouterr().out
     assert cohort.main(["--data", "eyes", *FAST, *out, "--compare", "corl", "ttrl", "gt", "--topics", "axis", "dots"]) == 0
+    monkeypatch.setattr(sys, "argv", ["eyes.py", str(tmp_path / "runs" / "whole"), "--figure", str(tmp_path / "eyes.png")])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "eyes.py"), run_name="__main__")
+    assert end.value.code == 0 and (tmp_path / "eyes.png").exists()
     assert cohort.main(["--data", "eyes", *FAST, *out, "--rephrase", "B"]) == 2
     assert cohort.main(["--data", "eyes", *FAST, *out, "--topics", "carry"]) == 2
     assert "pictures: choose from axis" in capsys.readouterr().err
@@ -485,3 +516,10 @@ def test_judges_and_packages(tmp_path, monkeypatch):
 
     monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lacks)
     assert "pip install -r requirements-vision.txt" in refusal(load_model, str(tmp_path), torch.device("cpu"), "float32", True)
+
+
+def test_who_reads_a_draft_sees_the_picture():
+    """Agon's second pass: the problem again, with a summary of a draft, and without what it is about."""
+    (agent,) = seeing("llava")
+    prompt = agon.challenge(agent, PROBLEMS[0], "w5 so w6", "w6", agon.Options(model="x", data="file"))
+    assert prompt.image is PROBLEMS[0].image and prompt.count("<image>") == 1
