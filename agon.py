@@ -103,7 +103,8 @@ def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o)
     summary = drafts.withhold(summary, answer or extract_answer(summary, agent.answer_style), mark)
 
     def prompt(text: str) -> str:
-        return rivals.reading(problem.question, text) if o.data == "tiny" else agent.wrap(drafts.ask(problem.question, text))
+        return rivals.reading(problem.question, text) if o.data == "tiny" else agent.wrap(
+            drafts.ask(problem.question, text), problem.image)  # fmt: skip
 
     while summary and not fits(agent, prompt(summary), o.max_new_tokens):
         summary = summary[len(summary) // 2 + 1 :]

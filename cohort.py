@@ -172,7 +172,7 @@ def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict
 
 def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Sequence[str]) -> runs.Work:
     """One method on one cohort, ready to be trained; `methods` are those that share its problems."""
-    agents = setup.make_cohort(o)
+    agents = setup.make_cohort(o, sum(data, []))
     for method in methods:
         hooks_of(method).accept(agents, method)
     hooks = hooks_of(o.method)(o, agents)
@@ -186,7 +186,7 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Se
         measure=lambda step: assess(agents, test, o) | {
             f"eval on {source}": assess(*there, o)["eval"] for source, there in elsewhere.items()
         },
-        need=memory.estimate(everybody, memory.at_a_time(o)),
+        need=memory.estimate(everybody, memory.at_a_time(o, memory.pictures(agents, test))),
         config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0),
                 "inputs": guards.inputs(o, agents, data)},
     )

@@ -27,24 +27,24 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lora
 from lab.answers import extract_answer
 from lab.data import Problem, UserError
 from lab.models import (
-    cache_argument,
     can_share_prompt,
     chat,
     check_room,
-    encode,
+    encode_all,
     end_tokens,
-    mask_to_read,
+    inputs,
     opening,
     spoken,
     stopped,
     with_own_prompt,
 )
+from lab.vision import Cache, Prompt
 
 # ---------------------------------------------------------------- an agent and what it wrote
 
@@ -73,11 +73,11 @@ class Agent:
 
     def prompt(self, problem: Problem) -> str:
         """The text this agent is given: its form of the question in its own chat template."""
-        return self.wrap(problem.rephrased if self.rephrase and problem.rephrased else problem.question)
+        return self.wrap(problem.rephrased if self.rephrase and problem.rephrased else problem.question, problem.image)
 
-    def wrap(self, question: str) -> str:
-        """A question in this agent's chat template, up to where its answer begins."""
-        return chat(question, self.tokenizer, self.system, self.thinking)
+    def wrap(self, question: str, image=None) -> Prompt:
+        """A question, and its picture, in this agent's chat template, up to where its answer begins."""
+        return Prompt(chat(question, self.tokenizer, self.system, self.thinking, image is not None), image)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """What training moves: the adapter, or every weight of the model."""
@@ -102,6 +102,7 @@ class Rollouts:
     finished: Tensor  # [P,K], bool: an end token was written
     texts: list[list[str]] = field(default_factory=list)
     answers: list[list[str | None]] = field(default_factory=list)  # a truncated completion has none
+    seen: list[dict[str, Tensor]] = field(default_factory=list)  # P, what the prompts' pictures became (`encode_all`)
 
     def prompts(self, some: slice) -> "Rollouts":
         """The rollouts of some of the prompts: every tensor and list has them first."""
@@ -109,8 +110,9 @@ class Rollouts:
 
     def first(self, k: int) -> "Rollouts":
         """The first k of each prompt. All are drawn alike, so the first k are as good as any."""
-        cut = {n: [g[:k] for g in x] if isinstance(x, list) else x[:, :k] for n, x in vars(self).items()}
-        return Rollouts(**cut | {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask})
+        whole = {n: x for n, x in vars(self).items() if n in ("prompt_ids", "prompt_mask", "seen")}
+        cut = {n: [g[:k] for g in x] if isinstance(x, list) else x[:, :k] for n, x in vars(self).items() if n not in whole}
+        return Rollouts(**whole | cut)
 
 
 # ---------------------------------------------------------------- sampling
@@ -123,16 +125,13 @@ def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: torch.device)
     return ids, torch.tensor([[0] * (longest - len(s)) + [1] * len(s) for s in sequences], device=device)
 
 
-def forward(model, ids: Tensor, mask: Tensor, cache: DynamicCache | None = None, last_only: bool = False) -> Tensor:
+def forward(model, ids: Tensor, mask: Tensor, cache: Cache | None = None, last_only: bool = False, seen=()) -> Tensor:
     """One forward pass: logits of `ids` [n,S], which continue what `cache` holds, and are added to it.
 
-    `mask` [n,cached+S] covers both. Returns [n,S,V], or [n,1,V] with `last_only` (the library's logits_to_keep: 1 keeps the
-    last position, 0 keeps all of them).
+    `mask` [n,cached+S] covers both, and gives each token its position: padding does not count. `seen`: what each row sees.
+    Returns [n,S,V], or [n,1,V] with `last_only` (the library's logits_to_keep: 1 keeps the last position, 0 keeps all).
     """
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # of the new tokens; padding does not count
-    kept = {"use_cache": False} if cache is None else {"use_cache": True, cache_argument(type(model)): cache}
-    mask = mask_to_read(mask, ids, cache)
-    return model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=int(last_only), **kept).logits
+    return model(**inputs(model, ids, mask, cache, seen), logits_to_keep=int(last_only)).logits
 
 
 def draw_token(
@@ -180,11 +179,11 @@ def sample_cohort(
     for model in {id(a.model): a.model for a in agents}.values():
         who = [n for n, a in enumerate(agents) if a.model is model]
         uniform = torch.cat([torch.rand(len(prompts[n]) * k, max_new_tokens, generator=generators[n]) for n in who])
-        ids = [encode(text, agents[n].tokenizer) for n in who for text in prompts[n]]
+        ids, seen = zip(*[encode_all(text, agents[n].tokenizer) for n in who for text in prompts[n]], strict=True)
         adapters = [agents[n].adapter for n in who for _ in prompts[n]]
         first, start = agents[who[0]], 0  # agents of one base have one tokenizer, and one --stop
         try:
-            written = complete(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop, top_p)
+            written = complete(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop, top_p, seen)
         except FloatingPointError as error:
             raise FloatingPointError(f"agent {'/'.join(agents[n].name for n in who)}: {error}") from None
         for n in who:
@@ -200,10 +199,11 @@ def sample_cohort(
 
 @torch.no_grad()
 def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Sequence, k: int, temperature: float,
-             uniform: Tensor, stop: str | None = None, top_p: float = 1.0) -> Rollouts:  # fmt: skip
+             uniform: Tensor, stop: str | None = None, top_p: float = 1.0, seen: Sequence[dict] = ()) -> Rollouts:  # fmt: skip
     """The one sampling loop. `uniform` [P*K,L] are the numbers that decide each draw; `adapters[i]` writes for prompt i.
 
-    The prompts are read once, their cache is repeated K times, and rows that have written an end leave the batch.
+    The prompts are read once, and seen[i], what prompt i shows, with them; their cache is repeated K times, and rows that have
+    written an end leave the batch.
     """
     silent = end_tokens(model, tokenizer)  # no part of the text; of the token that completes `stop`, what stands before it is
     ends = torch.tensor(sorted(silent), device=model.device)
@@ -218,9 +218,9 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
     def writing(prompt: list[int]):  # row i of the batch goes through the adapter that writes for its prompt
         return lora.use(model, adapters[0] if len(set(adapters)) == 1 else [adapters[i] for i in prompt])
 
-    cache, uniform = DynamicCache(config=model.config), uniform.to(model.device)
+    cache, uniform = Cache(config=model.config), uniform.to(model.device)
     with writing(list(range(len(prompts)))):
-        logits = forward(model, prompt_ids, prompt_mask, cache, last_only=True)[:, -1]  # [P,V]
+        logits = forward(model, prompt_ids, prompt_mask, cache, last_only=True, seen=seen)[:, -1]  # [P,V]
     alive = torch.arange(rows, device=model.device)  # which rollouts the batch still holds
     cache.reorder_cache(alive // k)  # meant for beam search: repeats each prompt's row K times, in every kind of cache
     logits, mask = logits[alive // k], prompt_mask[alive // k]  # [P*K,V], [P*K,T]
@@ -246,7 +246,7 @@ def complete(model, tokenizer, prompts: Sequence[Sequence[int]], adapters: Seque
     means = values[:, :, :longest].sum(-1) / lengths  # [3,P*K]
     found = tokens[:, :longest], written[:, :longest], values[0, :, :longest], means[1], means[2], finished
     groups = [x.unflatten(0, (len(prompts), k)) for x in found]  # [P*K,...] -> [P,K,...]
-    return Rollouts(prompt_ids, prompt_mask, *groups, [texts[i : i + k] for i in range(0, rows, k)])
+    return Rollouts(prompt_ids, prompt_mask, *groups, [texts[i : i + k] for i in range(0, rows, k)], seen=list(seen))
 
 
 # ---------------------------------------------------------------- the advantage and the loss
@@ -321,13 +321,15 @@ def token_logprobs(model: PreTrainedModel, rollouts: Rollouts, groups: Tensor, t
     """Log-probs [p,K,L] of the completions of the groups at the places `groups` [p], at the sampling temperature."""
     prompt_ids, prompt_mask = rollouts.prompt_ids[groups], rollouts.prompt_mask[groups]  # [p,T]
     ids, mask = rollouts.completion_ids[groups].flatten(0, 1), rollouts.mask[groups].flatten(0, 1)  # [p*K,L]
+    seen = [rollouts.seen[i] for i in groups.tolist() if rollouts.seen]
     padding, longest, full = int(prompt_mask.argmax(-1).min()), int(mask.sum(-1).max()), ids.shape[-1]  # not all is needed
     batch = prompt_ids[:, padding:], prompt_mask[:, padding:], ids[:, :longest], mask[:, :longest]
     # Models are in eval mode except while gradient checkpointing is on, under which the library keeps no cache.
     if can_share_prompt(model) and not model.training:
-        logp = over_shared_prompt(model, *batch, temperature)
+        logp = over_shared_prompt(model, *batch, temperature, seen)
     else:
-        logp = next_logprobs(model, *with_own_prompt(*batch), None, temperature)[:, -longest:]
+        seen = [one for one in seen for _ in range(len(ids) // len(groups))]
+        logp = next_logprobs(model, *with_own_prompt(*batch), None, temperature, seen)[:, -longest:]
     return pad(logp, (0, full - longest)).view(len(groups), -1, full)
 
 
@@ -344,10 +346,10 @@ def head_reads_only(model: PreTrainedModel, wanted: Tensor):
         hook.remove()
 
 
-def over_shared_prompt(model, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor, temperature: float) -> Tensor:
+def over_shared_prompt(model, prompt_ids, prompt_mask, ids: Tensor, mask: Tensor, temperature: float, seen=()) -> Tensor:
     """Read each prompt once and its K completions over that cache; gradients flow back through it, exactly. [p*K,L]"""
-    p, k, cache = len(prompt_ids), len(ids) // len(prompt_ids), DynamicCache(config=model.config)
-    first = forward(model, prompt_ids, prompt_mask, cache, last_only=True)[:, -1]  # [p,V]
+    p, k, cache = len(prompt_ids), len(ids) // len(prompt_ids), Cache(config=model.config)
+    first = forward(model, prompt_ids, prompt_mask, cache, last_only=True, seen=seen)[:, -1]  # [p,V]
     first = pick_logprobs(first, ids[:, 0].view(p, k), temperature).view(p * k, 1)  # [p*K,1]
     if ids.shape[1] == 1:
         return first
@@ -357,11 +359,11 @@ def over_shared_prompt(model, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tens
     return torch.cat([first, rest], 1)
 
 
-def next_logprobs(model, ids, mask, wanted: Tensor, scored: Tensor, cache, temperature: float) -> Tensor:
+def next_logprobs(model, ids, mask, wanted: Tensor, scored: Tensor, cache, temperature: float, seen=()) -> Tensor:
     """Log-probs of `wanted` [n,S] as the tokens that follow `ids` [n,S]; 0 where not `scored`, and no logits are made there."""
     scored = scored.bool()
     with head_reads_only(model, scored):
-        logits = forward(model, ids, mask, cache)[0]  # [m,V], m scored tokens
+        logits = forward(model, ids, mask, cache, seen=seen)[0]  # [m,V], m scored tokens
     found = pick_logprobs(logits, wanted[scored][:, None], temperature)  # [m,1]
     # masked_scatter puts them back at their places, row by row, and passes gradients.
     return torch.zeros(scored.shape, device=ids.device).masked_scatter(scored, found)

@@ -33,12 +33,16 @@ class UserError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One question. `answer` is the reference (None: unlabelled), `rephrased` the same question in other words."""
+    """One question. `answer` is the reference (None: unlabelled), `rephrased` the same question in other words.
+
+    `image` is the picture that the question is about (lab.vision.Picture), or None.
+    """
 
     question: str
     answer: str | None = None
     topic: str = ""
     rephrased: str | None = None
+    image: object = None
 
 
 class Source(NamedTuple):
@@ -69,6 +73,7 @@ SOURCES = {  # name/part; a name with a test part alone is one list, of which `h
 }
 SOURCES = {key: Source(*row) for key, row in SOURCES.items()}
 NAMES = list(dict.fromkeys(key.partition("/")[0] for key in SOURCES))
+WORLDS = ("tiny", "eyes")  # made here: lab/tinyworld.py and lab/tinyeyes.py
 KNOWN = f"sums, products, {', '.join(NAMES)}, hub:NAME, or a .jsonl / .json file"
 
 # Field names met in public data sets; of several in one record the first that is filled counts.
@@ -76,6 +81,7 @@ QUESTION = ("question", "problem", "prompt", "original")
 ANSWER = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
 REPHRASED = ("rephrased", "rewritten")
 TOPIC = ("topic", "subject", "level", "source")
+IMAGE = ("image", "images", "image_path")
 # What JSON makes of a TeX command written with one backslash: of \frac a form feed and "rac", of \theta a tab and "heta".
 SWALLOWED = re.compile(
     r"[\b\f\ud800-\udfff]|(?<=[${(^_])[\t\r](?=[a-z])|\r(?:ight|(?:ho|m)(?![a-z]))|\n(?:abla|otin|(?:eq|leq|geq)(?![a-z.]))"
@@ -128,15 +134,22 @@ def reference_answer(name: str, text: str) -> str | None:
     return boxed or (None if prose else text or None)
 
 
-def to_problem(record) -> Problem:
-    """A Problem from one record with the usual field names. ValueError, with the reason, if it is unusable."""
+def to_problem(record, folder: Path = Path(), place: str = "") -> Problem:
+    """A Problem from one record with the usual field names. ValueError, with the reason, if it is unusable.
+
+    Paths of pictures begin in `folder`; `place` says where the record stands.
+    """
     if not isinstance(record, dict):
         raise ValueError(f"not a JSON object with named fields but a {type(record).__name__}")
     _, question = field(record, QUESTION)
     if not question:
         raise ValueError(f"no question: none of the fields {', '.join(QUESTION)} is filled")
-    answer = reference_answer(*field(record, ANSWER))
-    return Problem(question, answer, field(record, TOPIC, False)[1], field(record, REPHRASED, False)[1] or None)
+    answer, image = reference_answer(*field(record, ANSWER)), None
+    for name in [name for name in IMAGE if record.get(name)][:1]:
+        from lab import vision  # with PyTorch, which the theory's figures do without
+
+        image, question = vision.stored(name, record[name], folder, place), question.replace("<image>", "").strip()
+    return Problem(question, answer, field(record, TOPIC, False)[1], field(record, REPHRASED, False)[1] or None, image)
 
 
 def parse_json(text: str):
@@ -153,7 +166,7 @@ def parse_json(text: str):
     return json.loads(text, parse_float=str, parse_constant=refuse, object_pairs_hook=once)
 
 
-def to_problems(entries: Iterable[tuple[str, object]], bounds: tuple = ()) -> list[Problem]:
+def to_problems(entries: Iterable[tuple[str, object]], bounds: tuple = (), folder: Path = Path()) -> list[Problem]:
     """The problems of (place, record or its line of JSON) pairs. The first bad one stops it, named by place and reason.
 
     bounds (field, low, high): only the records whose field holds a number between the two ("Level 5" counts as 5).
@@ -162,7 +175,7 @@ def to_problems(entries: Iterable[tuple[str, object]], bounds: tuple = ()) -> li
     for place, entry in entries:
         try:
             record = parse_json(entry) if isinstance(entry, str) else entry
-            problem = to_problem(record)
+            problem = to_problem(record, folder, place)
         except (ValueError, RecursionError) as error:
             reason = f"not JSON: {error.msg}" if isinstance(error, json.JSONDecodeError) else error
             raise UserError(f"{place}: {reason}") from None
@@ -208,7 +221,7 @@ def read_file(path: Path) -> list[tuple[str, object]]:
 def answer_style(source: str) -> str:
     """How answers to these problems are read unless --answer says otherwise: "number" or "boxed"."""
     name = source.partition("@")[0]
-    return SOURCES[f"{name}/test"].style if name in NAMES else "number" if name in ("tiny", "sums", "products") else "boxed"
+    return SOURCES[f"{name}/test"].style if name in NAMES else "number" if name in (*WORLDS, "sums", "products") else "boxed"
 
 
 def need(what: str, problems: Sequence[Problem], source: str, who: str) -> list[Problem]:
@@ -303,7 +316,11 @@ def hub(name: str, split: str | None, bounds: tuple) -> list[Problem]:
         raise UserError(f"cannot load the hub data set {name}: {reason}") from None
     whole = {"train", "test"} <= set(parts)
     chosen = split if whole and split else "train" if "train" in parts else next(iter(parts))
-    rows = ((f"hub:{name}, row {n} of {chosen}", row) for n, row in enumerate(parts[chosen], start=1))
+    if hasattr(part := parts[chosen], "features"):
+        from lab import vision
+
+        part = vision.as_stored(part, IMAGE)
+    rows = ((f"hub:{name}, row {n} of {chosen}", row) for n, row in enumerate(part, start=1))
     problems = to_problems(rows, bounds)
     return problems if whole or split is None else hold_out(problems, 0.1)[split == "test"]
 
@@ -329,7 +346,8 @@ def load_problems(source: str | Path, split: str | None = "train", limit: int | 
     elif name.startswith("hub:"):
         problems = hub(name.removeprefix("hub:"), split, bounds)
     else:
-        problems = to_problems(read_file(fetch(key) if key in SOURCES else Path(name).expanduser()), bounds)
+        path = fetch(key) if key in SOURCES else Path(name).expanduser()
+        problems = to_problems(read_file(path), bounds, path.parent)
     if not problems:
         raise UserError(f"{source} holds no problem")
     return problems[:limit]
@@ -346,7 +364,8 @@ def hold_out(problems: list[Problem], size: float, seed: int = 0) -> tuple[list[
     chosen = set(random.Random(seed).sample(range(len(problems)), count))
 
     def wordings(problem: Problem) -> set[str]:
-        return {" ".join(text.split()).casefold() for text in (problem.question, problem.rephrased) if text}
+        seen = problem.image.digest if problem.image else ""  # the same words about another picture are another question
+        return {seen + " ".join(text.split()).casefold() for text in (problem.question, problem.rephrased) if text}
 
     test = [problem for index, problem in enumerate(problems) if index in chosen]
     seen = set().union(*map(wordings, test))

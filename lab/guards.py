@@ -5,7 +5,6 @@ what it read; and whatever is printed is text (`Shown`).
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -20,8 +19,9 @@ import torch
 from torch import nn
 
 from grpo import Agent, Rollouts, check_agreement, pick_logprobs, policy_logprobs, sample_cohort
-from lab.data import Problem, UserError
+from lab.data import WORLDS, Problem, UserError
 from lab.models import TEXT, fits
+from lab.vision import saved_with, together, try_pictures
 
 try:
     import fcntl
@@ -40,7 +40,9 @@ def try_out(agents: Sequence[Agent]) -> None:
     scored    as they are learnt from, with a gradient where the agent is to learn
     plain     each text alone and in one pass, with nothing said of masks or positions: the model as it is by itself
     """
-    prompts = [[agent.wrap(question) for question in QUESTIONS] for agent in agents]
+    shown = [hasattr(agent.tokenizer, "processor") for agent in agents]  # then pictures of two shapes, one with each question
+    prompts = [[agent.wrap(*asked) for asked in zip(QUESTIONS, try_pictures() if sees else [None] * 2, strict=True)]
+               for agent, sees in zip(agents, shown, strict=True)]  # fmt: skip
     if not all(fits(agent, text, NEW) for agent, texts in zip(agents, prompts, strict=True) for text in texts):
         return  # then no problem fits either, which is said where problems are read
     draws = [torch.Generator().manual_seed(0) for _ in agents]
@@ -55,7 +57,7 @@ def try_out(agents: Sequence[Agent]) -> None:
                     torch.autograd.grad(scored.sum(), agent.parameters(), allow_unused=True)  # eyes are not used
                     with tempfile.TemporaryDirectory() as place:  # what a checkpoint will hold beside weights can be written
                         agent.model.save_pretrained(place, state_dict={})
-                        agent.tokenizer.save_pretrained(place)
+                        saved_with(agent.tokenizer).save_pretrained(place)
     except torch.OutOfMemoryError:
         raise
     except FOREIGN as error:
@@ -86,7 +88,8 @@ def plain_logprobs(agent: Agent, wrote: Rollouts) -> torch.Tensor:
         for p, k in torch.ones(found.shape[:2]).nonzero().tolist():
             n, prompt = int(wrote.mask[p, k].sum()), wrote.prompt_ids[p][wrote.prompt_mask[p].bool()]  # [T]
             ids = torch.cat([prompt, wrote.completion_ids[p, k, :n]])  # [T+n]
-            logits = agent.model(ids[None, :-1]).logits[0, -n:]  # [n,V]
+            seen = together(wrote.seen[p : p + 1], torch.ones_like(ids[None, :-1]), agent.model)
+            logits = agent.model(input_ids=ids[None, :-1], **seen).logits[0, -n:]  # [n,V]
             found[p, k, :n] = pick_logprobs(logits, ids[-n:, None], 1.0)[:, 0]
     return found
 
@@ -115,9 +118,12 @@ def inputs(o, agents: Sequence[Agent], data: tuple[list[Problem], list[Problem]]
 
     Weights are hashed by the sums of their rows' bits, which are exact and in no order: all weights count, and little is copied.
     """
-    found = {"problems": json.dumps([[dataclasses.astuple(p) for p in part] for part in data]).encode()}
+    def told(p: Problem) -> list:
+        return [p.question, p.answer, p.topic, p.rephrased, *(picture.digest for picture in [p.image] if picture)]
+
+    found = {"problems": json.dumps([[told(p) for p in part] for part in data]).encode()}
     weights = {}  # of each model once, adapters apart: agents may share a base
-    for agent in agents if o.data != "tiny" else ():
+    for agent in agents if o.data not in WORLDS else ():
         if id(agent.model) not in weights:
             base = [p.detach() for p in agent.model.parameters() if agent.adapter is None or not p.requires_grad]
             rows = [p.view(BITS[p.itemsize]).sum(-1, dtype=torch.int64).flatten() for p in base]

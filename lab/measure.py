@@ -22,7 +22,7 @@ import agon
 import cohort
 from grpo import Agent
 from lab import models, options, peft, runs, setup
-from lab.data import Problem, UserError, answer_style, load_problems
+from lab.data import WORLDS, Problem, UserError, answer_style, load_problems
 from lab.evaluate import Report, evaluate, mean_interval, pooled
 from lab.options import Above, Count, NotBelow0, Sampling, Seed, agent_names, command
 from lab.report import align
@@ -36,7 +36,7 @@ class Options(Sampling):
     """All there is to set. What is not given is as in the run, or else the default named here."""
 
     models: list[str]  # runs, their checkpoints, or an agent's folder in one; or full models and adapters, by folder or hub name
-    data: str | None = None  # problems with answers: a source of lab/data.py (its test part), or tiny (default: the run's own)
+    data: str | None = None  # problems with answers: a source of lab/data.py (its test part), tiny, eyes (default: the run's own)
     k: Count | None = None  # samples of each problem (default: 8; 1 for temperature 0)
     max_new_tokens: Count | None = None  # longest completion (default: 512)
     temperature: NotBelow0 | None = None  # of sampling; 0 takes the most probable token (default: 1)
@@ -80,19 +80,19 @@ def load_run(run: Path, place: Path, only: str | None, o: Options) -> Loaded:
     o = o.settled(vars(own) | {"k": own.eval_k})
     device = own.device if o.device == "auto" else o.device
     own = dataclasses.replace(own, checkpointing=False, max_new_tokens=o.max_new_tokens, device=device)
-    if kind is cohort and not own.lora_rank:  # the checkpoint holds whole models: those that training began with are not needed
-        places = [str(place / name) for name in agent_names(own.agents)]
-        agents = setup.make_cohort(dataclasses.replace(own, models=places, beta=0.0))
-        for agent in agents:
-            agent.tokenizer.plain_prompt = own.data == "tiny"
-    else:
-        agents = agon.make_agents(own) if kind is agon else setup.make_cohort(own)
-        for agent in agents:
-            peft.load(agent.model, agent.adapter, place / agent.name)
     if o.data in (None, own.data):
         problems = runs.read_data(own.data, o.eval_problems, getattr(own, "topics", None))[1]
     else:
         problems = load_problems(o.data, "test", o.eval_problems)
+    if kind is cohort and not own.lora_rank:  # the checkpoint holds whole models: those that training began with are not needed
+        places = [str(place / name) for name in agent_names(own.agents)]
+        agents = setup.make_cohort(dataclasses.replace(own, models=places, beta=0.0), problems)
+        for agent in agents:
+            agent.tokenizer.plain_prompt = own.data == "tiny"
+    else:
+        agents = agon.make_agents(own) if kind is agon else setup.make_cohort(own, problems)
+        for agent in agents:
+            peft.load(agent.model, agent.adapter, place / agent.name)
     problems = agon.that_fit(problems, agents, own) if kind is agon else runs.fitting(problems, agents, o.max_new_tokens)
     kept = [(n, dataclasses.replace(agent, rephrase=False)) for n, agent in enumerate(agents) if only in (None, agent.name)]
     return kept, problems, dataclasses.replace(o, data=o.data or own.data)
@@ -107,12 +107,12 @@ def load_model(source: str, n: int, o: Options) -> Loaded:
         base = json.loads(config.read_text()).get("base_model_name_or_path")
         if not base or (Path(source) / "config.json").exists():
             raise UserError(f"{source} holds an adapter without the name of its base, or a full model beside it: mend {config}")
-    model, tokenizer = models.load_model(base, models.pick_device(o.device), o.dtype)
+    most = o.eval_problems
+    problems = runs.read_data(o.data, most or 120)[1] if o.data in WORLDS else load_problems(o.data, "test", most)
+    model, tokenizer = models.load_model(base, models.pick_device(o.device), o.dtype, any(p.image for p in problems))
     tokenizer.plain_prompt = o.data == "tiny"
     agent = Agent(agent_names(n + 1)[n], model, tokenizer, peft.load(model, "A", source) if config.exists() else None,
                   answer_style=o.answer or answer_style(o.data), system=o.system, stop=o.stop)  # fmt: skip
-    most = o.eval_problems
-    problems = runs.read_data("tiny", most or 120)[1] if o.data == "tiny" else load_problems(o.data, "test", most)
     return [(n, agent)], runs.fitting(problems, [agent], o.max_new_tokens), o
 
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import torch
 
 from grpo import Agent
-from lab.data import UserError
+from lab.data import Problem, UserError
 from lab.evaluate import AT_ONCE
 from lab.methods import INSTRUCTIONS, hooks_of, voters
+from lab.models import encode_all
 
 PROMPT, GIGA = 256, 2**30  # tokens of a prompt, a guess: an estimate is made before all data are read
 
@@ -30,14 +31,24 @@ class AtATime(NamedTuple):
     in_one_pass: bool = True  # agents of one base write together
 
 
-def at_a_time(o) -> AtATime:
-    """What a run of `cohort.py` with the options `o` holds at a time: the most that its method ever samples, or evaluates."""
+def pictures(agents: Sequence[Agent], problems: Sequence[Problem], some: int = 4) -> int:
+    """Tokens of the longest prompt with a picture, of `some` at the head of the problems; 0 without pictures."""
+    asked = [problem for problem in problems if problem.image][:some]
+    return max((len(encode_all(a.prompt(p), a.tokenizer)[0]) for a in agents for p in asked), default=0)
+
+
+def at_a_time(o, prompt: int = 0) -> AtATime:
+    """What a run of `cohort.py` with the options `o` holds at a time: the most that its method ever samples, or evaluates.
+
+    prompt: the tokens of a prompt, where they are known to be more than PROMPT.
+    """
     chat, wide = hooks_of(o.method).needs_chat, voters(o)
     forms = 2 if hooks_of(o.method).needs_rephrased else 1
     return AtATime(
         sampled=forms * o.prompts * wide,
         evaluated=min(AT_ONCE, o.eval_problems * o.eval_k),
-        prompt=PROMPT + (INSTRUCTIONS + 2 * o.max_new_tokens) * chat,  # a scorer is shown a solution and an evaluation
+        # A scorer is shown a solution and an evaluation.
+        prompt=max(PROMPT, prompt) + (INSTRUCTIONS + 2 * o.max_new_tokens) * chat,
         learned=min(o.micro_batch, (3 if chat else forms) * o.prompts) * o.k,  # judges' texts are learned from too
         new=o.max_new_tokens,
         k="--votes" if wide > o.k else "--k",

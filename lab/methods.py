@@ -397,6 +397,7 @@ def join(parts: Sequence[tuple[Rollouts, Tensor]]) -> tuple[Rollouts, Tensor]:
             tensors = [pad(t, (longest - t.shape[-1], 0) if name.startswith("prompt") else (0, longest - t.shape[-1]))
                        for t in tensors]  # fmt: skip
         joined[name] = torch.cat(tensors)
+    joined["seen"] = [one for rollouts, _ in parts for one in rollouts.seen for _ in range(rollouts.mask.shape[1])]
     return Rollouts(**joined), torch.cat([advantages.reshape(-1, 1) for _, advantages in parts])
 
 

@@ -1,7 +1,7 @@
 """Pretrained models: loading them, where a text ends, and how a question becomes the prompt that a model reads.
 
 `chat` makes the prompt text, `encode` its token ids; both are used for sampling and for scoring alike, so that the model is
-trained on exactly what it was asked.
+trained on exactly what it was asked. What a picture adds is in vision.py.
 """
 
 import functools
@@ -17,6 +17,7 @@ from transformers import DynamicCache, GenerationConfig, PreTrainedConfig, PreTr
 from transformers.cache_utils import DynamicLayer
 
 from lab.data import UserError
+from lab.vision import Cache, look, positions, read_pictures, together
 
 
 def pick_device(name: str) -> torch.device:
@@ -33,17 +34,27 @@ def pick_device(name: str) -> torch.device:
         raise UserError(f"--device {name} is not there on this machine; try --device cpu") from None
 
 
-def load_model(source: str, device: torch.device, dtype: str):
-    """A pretrained model and its tokenizer, from the hub or from a folder; no code that comes with them is run."""
+def load_model(source: str, device: torch.device, dtype: str, sees: bool = False):
+    """A pretrained model and its tokenizer, from the hub or from a folder; no code that comes with them is run.
+
+    If it is to see pictures, it is loaded with its eyes, and `tokenizer.processor` makes of a picture what it reads.
+    """
     try:
         # Without this word the library asks at the terminal whether to run code that comes with a model.
         safe = {"trust_remote_code": False}
         config = transformers.AutoConfig.from_pretrained(source, **safe)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **safe)
+        if sees and type(config) not in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+            raise ValueError("it reads text alone, and the problems have pictures; choose an image-text-to-text model")
+        if sees:
+            tokenizer = read_pictures(transformers.AutoProcessor.from_pretrained(source, **safe))
+        else:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **safe)
         no_dropout(config)
-        model = whole_model(source, config=config, dtype=getattr(torch, dtype))
+        model = whole_model(source, sees, config=config, dtype=getattr(torch, dtype))
     except Exception as error:  # of the library, torch, safetensors and tokenizers, which raises plain ones, on any broken file
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        # Most processors have a part for video, which wants torchvision.
+        reason += "; pip install -r requirements-vision.txt" if sees and isinstance(error, ImportError) else ""
         raise UserError(
             f"cannot load the model {source!r} (a folder with config.json and weights, or a name on a reachable hub): {reason}"
         ) from None
@@ -60,10 +71,17 @@ def load_model(source: str, device: torch.device, dtype: str):
     return model.to(device).eval(), tokenizer
 
 
-def whole_model(source, **options) -> PreTrainedModel:
-    """The library's loading of a causal language model; ValueError for weights that it would draw at random."""
+def whole_model(source, sees: bool = False, **options) -> PreTrainedModel:
+    """The library's loading of a language model, with its eyes if it `sees`; ValueError for weights that it would draw at random.
+
+    What the library has no text model of is loaded with its eyes always.
+    """
     options |= {"output_loading_info": True, "trust_remote_code": False}
-    model, found = transformers.AutoModelForCausalLM.from_pretrained(source, **options)
+    config = options.get("config") or transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+    eyes = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    eyes &= sees or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    kind = transformers.AutoModelForImageTextToText if eyes else transformers.AutoModelForCausalLM
+    model, found = kind.from_pretrained(source, **options)
     if absent := sorted(found["missing_keys"]) + [str(key) for key in found["mismatched_keys"]]:
         raise ValueError(f"its weights do not fit its config.json: {absent[0]} and {len(absent) - 1} more")
     return model
@@ -89,7 +107,9 @@ def in_one_piece(_, inputs: tuple[Tensor]) -> tuple[Tensor]:
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Ids that end a completion: the tokenizer's, and those the model declares (chat models often have two)."""
     declared = getattr(model.config.get_text_config(), "eos_token_id", None)  # a model with eyes has a part for text
-    every = (tokenizer.eos_token_id, declared, model.generation_config.eos_token_id)
+    # A text that writes the mark of a picture is over: there is none behind it.
+    mark = getattr(model.config, "image_token_id", None) if hasattr(tokenizer, "processor") else None
+    every = (tokenizer.eos_token_id, declared, model.generation_config.eos_token_id, mark)
     found = frozenset(i for ids in every for i in ([ids] if isinstance(ids, int) else ids or []))
     if not found:
         raise UserError("this model has no end-of-sequence token, so its completions could never end: set tokenizer.eos_token")
@@ -103,7 +123,7 @@ def context_length(model: PreTrainedModel) -> float:
 
 def fits(agent, prompt: str, max_new_tokens: int) -> bool:
     """Whether a prompt and a completion of so many tokens fit the agent's context."""
-    return len(encode(prompt, agent.tokenizer)) + max_new_tokens <= context_length(agent.model)
+    return len(encode_all(prompt, agent.tokenizer)[0]) + max_new_tokens <= context_length(agent.model)
 
 
 def check_room(model: PreTrainedModel, prompt: int, most: int) -> None:
@@ -165,6 +185,17 @@ def cache_argument(kind: type) -> str:
     return next((name for name in ("cache", "cache_params") if name in known), "past_key_values")  # the second is Mamba's
 
 
+def inputs(model, ids: Tensor, mask: Tensor, cache: Cache | None, seen=()) -> dict:
+    """What a model is given to read `ids` [n,S] behind what `cache` holds; `mask` [n,cached+S] covers both.
+
+    seen: of a prompt's pass, what its n rows see (`encode_all`), if anything.
+    """
+    pictures = together(seen, mask, model)
+    place = positions(model, ids, mask, cache, pictures)
+    kept = {"use_cache": False} if cache is None else {"use_cache": True, cache_argument(type(model)): cache}
+    return {"input_ids": ids, "attention_mask": mask_to_read(mask, ids, cache), "position_ids": place} | kept | pictures
+
+
 def can_share_prompt(model: PreTrainedModel) -> bool:
     """Whether a prompt's cache can be repeated for its K completions *with its gradient*: not where it is a recurrent state."""
     shareable = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")  # by name: older libraries lack the last
@@ -174,10 +205,11 @@ def can_share_prompt(model: PreTrainedModel) -> bool:
 def with_own_prompt(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
     """What a model reads whose cache cannot be shared: every completion [p*K,L] behind its own copy of its prompt [p,T].
 
-    Returns ids, their mask, the tokens that follow each of them, and which of these are scored; all [p*K,T+L-1].
+    Returns ids, their mask, the tokens that follow each of them, and which of these are scored; all [p*K,T+L-1]. An end is
+    written and never read: it may be the mark of a picture.
     """
     k, before = len(ids) // len(prompt_ids), prompt_ids.shape[1] - 1  # the last prompt token predicts the first written one
-    whole = torch.cat([prompt_ids.repeat_interleave(k, 0), ids[:, :-1]], 1)
+    whole = torch.cat([prompt_ids.repeat_interleave(k, 0), ids[:, :-1] * mask[:, 1:]], 1)
     whole_mask = torch.cat([prompt_mask.repeat_interleave(k, 0), mask[:, :-1]], 1)
     return whole, whole_mask, pad(ids, (before, 0)), pad(mask, (before, 0))
 
@@ -196,10 +228,15 @@ def controls(tokenizer: PreTrainedTokenizerBase) -> re.Pattern:
     return re.compile(rf"(?=(?:{'|'.join(several) or '(?!)'})).", re.DOTALL | re.IGNORECASE)
 
 
-def render(tokenizer, turns: list[tuple[str, str]], thinking: bool, in_parts: bool) -> str:
-    """The chat template filled with turns of (role, content), up to where the assistant begins to speak."""
+def render(tokenizer, turns: list[tuple[str, str]], thinking: bool, in_parts: bool, sees: bool = False) -> str:
+    """The chat template filled with turns of (role, content), up to where the assistant begins to speak.
+
+    The user's turn begins with the mark of a picture if the model is to see one.
+    """
     form = (lambda text: [{"type": "text", "text": text}]) if in_parts else str
     messages = [{"role": role, "content": form(content)} for role, content in turns]
+    if sees:
+        messages[-1]["content"].insert(0, {"type": "image"})
     switches = {"enable_thinking": thinking, "thinking": thinking, "reasoning_effort": "high" if thinking else "low"}
     template = tokenizer.get_chat_template()
     known = {name: value for name, value in switches.items() if re.search(rf"\b{name}\b", template)}
@@ -215,8 +252,8 @@ def holds(text: str, turns: list[tuple[str, str]]) -> bool:
     return True
 
 
-def chat(question: str, tokenizer, system: str | None = None, thinking: bool = False) -> str:
-    """The prompt text for one question, ending where the model's answer begins.
+def chat(question: str, tokenizer, system: str | None = None, thinking: bool = False, sees: bool = False) -> str:
+    """The prompt text for one question, and for a picture before it if the model `sees` one, up to where its answer begins.
 
     - With a chat template: one system turn (if given), one user turn, the header of the assistant's turn. A template
       that refuses or ignores the system role gets the system text at the head of the user turn; one that wants a list of
@@ -236,12 +273,14 @@ def chat(question: str, tokenizer, system: str | None = None, thinking: bool = F
         return question
     question = controls(tokenizer).sub(rf"\g<0>{TEXT}", question.replace(TEXT, "\ufffd"))
     joined = f"{system}\n\n{question}" if system else question
+    if sees and not (hasattr(tokenizer, "processor") and tokenizer.chat_template):
+        raise UserError("a problem has a picture, which this model cannot be shown: it has no chat template, or reads text alone")
     if not getattr(tokenizer, "chat_template", None):
         return (f"{system}\n\n" if system else "") + f"Question: {question}\nAnswer:"
     for turns in ([] if system is None else [[("system", system), ("user", question)]]) + [[("user", joined)]]:
-        for in_parts in (False, True):
+        for in_parts in (True,) if sees else (False, True):
             try:
-                text, fault = render(tokenizer, turns, thinking, in_parts), "leaves out the question or the system text"
+                text, fault = render(tokenizer, turns, thinking, in_parts, sees), "leaves out the question or the system text"
             except Exception as error:  # a template is a program, and whatever it divides or looks up can fail
                 text, fault = "", f"refuses a plain question: {type(error).__name__}: {str(error).strip() or 'no reason given'}"
             if text and holds(text, turns):
@@ -264,3 +303,15 @@ def encode(prompt: str, tokenizer) -> list[int]:
         ids = ids[1:]
     ids = ids if ids[:width] == prefix else prefix + ids
     return ids + [i for part in quoted for i in tokenizer.encode(part, add_special_tokens=False)]
+
+
+def encode_all(prompt: str, tokenizer) -> tuple[list[int], dict[str, Tensor]]:
+    """Token ids of a prompt (`lab.vision.Prompt`) and what its picture became, {} without one; `inputs` takes both."""
+    if getattr(prompt, "image", None) is None:
+        return encode(prompt, tokenizer), {}
+    first, *quoted = prompt.split(TEXT)
+    try:
+        ids, seen = look(first, prompt.image, tokenizer)
+    except ValueError as error:
+        raise UserError(f"{prompt.image.name}: {next(iter(str(error).splitlines()), 'it cannot be read')}") from None
+    return ids + [i for part in quoted for i in tokenizer.encode(part, add_special_tokens=False)], seen

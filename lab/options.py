@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 from lab import runs
-from lab.data import UserError
+from lab.data import WORLDS, UserError
 from lab.extract import STYLES
 from lab.methods import hooks_of
 from rewards import REWARDS
@@ -37,7 +37,7 @@ Rule = tuple[Callable[..., bool], str]
 class Sampling:
     """What every command that samples can be told."""
 
-    data: str = "tiny"  # problems: tiny, sums, products, gsm8k, math500, hub:NAME, or a .jsonl / .json file
+    data: str = "tiny"  # problems: tiny, eyes (pictures), sums, products, gsm8k, math500, hub:NAME, or a .jsonl / .json file
     # read from the last \boxed{}, the last number, or the letter of a choice (default: boxed; tiny, sums, products, gsm8k:
     # number)
     answer: Answer | None = None
@@ -93,7 +93,7 @@ GROUPS = {  # of --help, in this order; what is named nowhere comes last
 TRAINING: list[Rule] = [
     (lambda o: o.log and not importlib.util.find_spec(o.log), "--log {log} needs a package that is missing: pip install {log}"),
     (lambda o: o.stop == "", "--stop needs a text"),
-    (lambda o: o.eval_data and o.data == "tiny", "--eval-data belongs to real models: the tiny ones know no other problems"),
+    (lambda o: o.eval_data and o.data in WORLDS, "--eval-data belongs to real models: the tiny ones know no other problems"),
     (lambda o: len({*(o.eval_data or ()), o.data}) <= len(o.eval_data or ()), "--eval-data names sources once, and not --data"),
     (lambda o: len(set(o.seeds or ())) < len(o.seeds or ()), "--seeds takes different numbers"),
 ]
@@ -117,13 +117,13 @@ RULES: list[Rule] = [
     (lambda o: o.checkpointing and not o.lora_rank and not o.models, "--checkpointing goes with --lora-rank or real models"),
     (lambda o: o.data == "tiny" and o.max_new_tokens > 200,
      "--max-new-tokens: the tiny models read 256 tokens in all, so at most 200 new ones (their texts take 40)"),
-    (lambda o: o.topics and o.data != "tiny", "--topics belongs to the tiny world (--data tiny)"),
-    (lambda o: (o.models is None) != (o.data == "tiny"),
+    (lambda o: o.topics and o.data not in WORLDS, "--topics belongs to the tiny worlds (--data tiny, or eyes)"),
+    (lambda o: (o.models is None) != (o.data in WORLDS),
      "the tiny models solve the tiny world, and real models real problems: give --models and --data together"),
     (lambda o: o.strengths and (o.models or len(o.strengths) != 2 or not all(0 < p < 1 for p in o.strengths)),
      "--strengths takes two shares between 0 and 1, strong and weak, in the tiny world"),
-    (lambda o: o.cohort != "complementary" and (o.models or o.agents != 2),
-     "--cohort {cohort} is for the two agents of the tiny world: leave --models and --agents out"),
+    (lambda o: o.cohort != "complementary" and (o.models or o.agents != 2 or o.data != "tiny"),
+     "--cohort {cohort} is for the two agents of the tiny world: leave --models, --agents and --data out"),
     (lambda o: set(o.rephrase or ()) - set(agent_names(o.agents)), "--rephrase {rephrase}: there are {agents} agents, A, B, ..."),
     (lambda o: len(set(o.compare or ())) < len(o.compare or ()), "--compare names a method twice"),
     (lambda o: o.compare_agents and (o.lrs or len(o.compare_agents) != len(o.compare or ())),

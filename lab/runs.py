@@ -38,9 +38,10 @@ from transformers.utils import logging as hf_logging
 
 import lora
 from grpo import Agent
-from lab import guards, peft, show, tinyworld
-from lab.data import Problem, UserError, train_and_test
+from lab import guards, peft, show, tinyeyes, tinyworld
+from lab.data import WORLDS, Problem, UserError, train_and_test
 from lab.models import fits, whole_model
+from lab.vision import saved_with
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
 # numbers each time, so that a difference between two is the policy's.
@@ -185,7 +186,7 @@ def save(run: Path, step: int, agents: Sequence[Agent], keep: int = 2) -> Path:
                 peft.save(agent.model, agent.adapter, folder)
             else:
                 agent.model.save_pretrained(folder)
-            agent.tokenizer.save_pretrained(folder)
+            saved_with(agent.tokenizer).save_pretrained(folder)
             if agent.optimizer is not None:  # a teacher has none
                 torch.save(agent.optimizer.state_dict(), folder / "optimizer.pt")
         files = sorted(p for p in temporary.rglob("*") if p.is_file())
@@ -249,7 +250,7 @@ def load_agent(agent: Agent, place: Path) -> None:
         peft.load(agent.model, agent.adapter, place)
     else:
         # Through the library, which may store weights under other names than the model has, then strictly.
-        saved = whole_model(place, dtype=agent.model.dtype)
+        saved = whole_model(place, hasattr(agent.tokenizer, "processor"), dtype=agent.model.dtype)
         agent.model.load_state_dict(saved.state_dict(), strict=True)
     if agent.optimizer is not None:
         state = torch.load(place / "optimizer.pt", weights_only=True, map_location=agent.device)
@@ -325,10 +326,15 @@ def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
 # ---------------------------------------------------------------- what a run reads, its steps, and how it is stopped
 
 
+def world(source: str):
+    """The module of a world that is made here."""
+    return {"tiny": tinyworld, "eyes": tinyeyes}[source]
+
+
 def read_data(source: str, most: int, topics: Sequence[str] | None = None) -> tuple[list[Problem], list[Problem]]:
-    """(to train on, held out), `most` of these at most. The tiny world makes its problems as it goes: none here to train on."""
-    if source == "tiny":
-        return [], tinyworld.probes(topics, max(1, most // len(tinyworld.select(topics))))
+    """(to train on, held out), `most` of these at most. A tiny world makes its problems as it goes: none here to train on."""
+    if source in WORLDS:
+        return [], world(source).probes(topics, max(1, most // len(world(source).select(topics))))
     return train_and_test(source, most)
 
 
@@ -416,7 +422,7 @@ def train(work: Work, o, folder: Path, done: int, command: str, start: dict | No
 
     Completions go to samples.jsonl, and to the terminal if they are to be `shown`.
     """
-    if o.data != "tiny" and o.steps:
+    if o.data not in WORLDS and o.steps:
         print(work.need)
     config = note_options(work, o, folder, done)
     first = {"step": 0} | (work.measure(0) if start is None else start) if done == 0 else {}

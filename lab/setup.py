@@ -11,26 +11,30 @@ import torch
 
 import lora
 from grpo import Agent
-from lab import guards, memory, models, runs, tinyworld
-from lab.data import Problem, UserError, answer_style, load_problems, need_answers, need_rephrased
+from lab import guards, memory, models, runs
+from lab.data import WORLDS, Problem, UserError, answer_style, load_problems, need_answers, need_rephrased
 from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
 from lab.models import can_write, end_tokens
 from lab.options import agent_names, of_kind
 from rewards import REWARDS
 
 
-def load(o, share: bool) -> list[tuple]:
-    """The (model, tokenizer) of each agent: the tiny world's, warmed up, or --models, of which equal ones are `share`d."""
+def load(o, share: bool, sees: bool = False) -> list[tuple]:
+    """The (model, tokenizer) of each agent: a tiny world's, warmed up, or --models, of which equal ones are `share`d.
+
+    sees: the problems have pictures, so that models are loaded with their eyes.
+    """
     device = models.pick_device(o.device)
     if o.models in (None, ["tiny"]):
-        settings = tinyworld.WarmStart(seed=o.seed, kind=o.cohort)
+        world = runs.world(o.data)
+        settings = world.WarmStart(seed=o.seed, kind=o.cohort)
         if getattr(o, "strengths", None):
             settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])
-        return [(model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, settings=settings)]
+        return [(model.to(device).eval(), tokenizer) for model, tokenizer in world.cohort(o.agents, settings=settings)]
     if share:
-        once = {source: models.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
+        once = {source: models.load_model(source, device, o.dtype, sees) for source in dict.fromkeys(o.models)}
         return [once[source] for source in o.models]
-    return [models.load_model(source, device, o.dtype) for source in o.models]
+    return [models.load_model(source, device, o.dtype, sees) for source in o.models]
 
 
 def put_adapters(model, rank: int, alpha: float, names: Sequence[str], **options) -> None:
@@ -39,6 +43,8 @@ def put_adapters(model, rank: int, alpha: float, names: Sequence[str], **options
     lora.inject(model, rank, alpha, names, **options)
     if not options.get("targets"):
         guards.say_coverage(model)
+        if hasattr(model.config, "vision_config"):
+            print("adapters lie on the part for language; the part that sees stays as it is (--lora-targets)", file=sys.stderr)
 
 
 def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rates: Sequence[float] | None = None,
@@ -69,9 +75,13 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
     return agents
 
 
-def make_cohort(o) -> list[Agent]:
-    """The agents of cohort.py at their start: models loaded (or warmed up), adapters put on, one optimizer each."""
-    loaded = load(o, share=o.lora_rank > 0)  # agents of one model share its frozen base
+def make_cohort(o, problems: Sequence[Problem] = ()) -> list[Agent]:
+    """The agents of cohort.py at their start: models loaded (or warmed up), adapters put on, one optimizer each.
+
+    Of `problems` it matters whether they have pictures.
+    """
+    sees = any(problem.image for problem in problems)
+    loaded = load(o, o.lora_rank > 0, sees)  # agents of one model share its frozen base
     names = agent_names(len(loaded))
     if o.lora_rank:
         for model in {id(model): model for model, _ in loaded}.values():
@@ -99,6 +109,8 @@ def read_data(o) -> tuple[list[Problem], list[Problem]]:
             raise UserError(
                 f"method {name} needs a reference answer for every problem of {o.data}; corl and ttrl need none"
             )
+        if hooks_of(name).needs_chat and any(p.image for p in train):
+            raise UserError(f"method {name} has judges, who are not shown pictures: choose another method for {o.data}")
         if hooks_of(name).needs_rephrased:
             kept = need_rephrased(train, o.data, f"method {name}")
             if len(kept) < len(train):
@@ -139,6 +151,6 @@ def elsewhere(o, agents: Sequence[Agent]) -> dict[str, tuple[list[Agent], list[P
 
 def batches(o, train: list[Problem], topics: Sequence[str] | None = None) -> Callable[[int], list[Problem]]:
     """The questions of step s, as a function of s alone. The tiny world draws new ones in each step."""
-    if o.data == "tiny":
-        return lambda step: tinyworld.problems(topics, o.prompts, seed=(o.seed << 20) + step)
+    if o.data in WORLDS:
+        return lambda step: runs.world(o.data).problems(topics, o.prompts, seed=(o.seed << 20) + step)
     return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)]

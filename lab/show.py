@@ -35,6 +35,7 @@ def pick(who: str, problems: Sequence[Problem], prompts: Sequence[str], written:
     k, own = len(texts) // len(problems), len(prompts) // len(problems)
     return [
         {"topic": problems[i].topic, "question": problems[i].question, "reference": problems[i].answer, "agent": who}
+        | ({"picture": problems[i].image.name} if problems[i].image else {})
         | {"reads" if own > 1 else "prompt": prompts[i * own].replace(TEXT, "")}
         | {"completion": texts[i * k], "answer": answers[i * k]}
         | ({} if labels is None else {"label": labels[i]})
@@ -57,6 +58,7 @@ def completions(samples: Sequence[dict], width: int = 80) -> str:
         groups.setdefault((sample["topic"], sample["question"], sample["reference"]), []).append(sample)
     for (topic, question, reference), group in groups.items():
         about = question if topic in ("", question) else f"{topic}: {question}"
+        about += f" [{group[0]['picture']}]" if "picture" in group[0] else ""
         rows.append(("", about if reference is None else f"{about}  (reference answer {reference})"))
         for sample in group:
             if "reads" in sample:

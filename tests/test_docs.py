@@ -23,7 +23,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from lab import rivals, tinyworld
+from lab import rivals, tinyeyes, tinyworld
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -45,12 +45,14 @@ HOW = {
     "lab.rephrase": ["--limit", "2", "--votes", "2", "--max-new-tokens", "4"],
     "lab.report": [],
     "lab.tinyworld": None,  # a full warm start; --help is run below
+    "lab.tinyeyes": None,  # so too
+    "benchmarks/eyes.py": None,  # of a run on pictures: drawn in test_vision.py
     "docs/schematics.py": None,  # writes into the repository; drawn below
     "pytest": None,  # these are the tests
     "pip": None,
     "git": None,
 }
-FILES = dict.fromkeys(["gsm8k", "math500@level=3-5", "FILE", "rephrased.jsonl"], "problems.jsonl")  # of --data
+FILES = dict.fromkeys(["gsm8k", "math500@level=3-5", "FILE", "rephrased.jsonl", "pictures.jsonl"], "problems.jsonl")  # of --data
 SHELL = r"""emit() { printf '%s\0' "$@" END; }
 python() { emit python "$@"; }; pip() { emit pip "$@"; }; git() { emit git "$@"; }; cd() { :; }
 """
@@ -154,6 +156,7 @@ def at_home(home, tmp_path_factory):
         patch.chdir(home)
         patch.setenv("COHORT_CACHE", str(tmp_path_factory.getbasetemp() / "cohort-cache"))
         patch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=60, agent_steps=5))
+        patch.setattr(tinyeyes, "WarmStart", functools.partial(tinyeyes.WarmStart, base_steps=30, agent_steps=3))
         patch.setattr(rivals, "Rivals", functools.partial(rivals.Rivals, base_steps=5, adapter_steps=5))
         patch.setattr(rivals, "TOPICS", rivals.TOPICS[4:])
         rivals.make_texts.cache_clear()

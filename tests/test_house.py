@@ -14,25 +14,29 @@ LAB = 4000  # what stands behind the door
 LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 65,  # one portrait from the command line, slices of a ring of three
     "style.py": 10,  # a name with $ is text; a figure without a format is refused
-    "data.py": 45,  # the sources of the suites, and what JSON does to TeX
-    "models.py": 53,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
-    "runs.py": 84,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
+    "data.py": 60,  # the sources of the suites, and what JSON does to TeX; the picture of a record
+    "models.py": 96,  # a question stands in its prompt, and what it spells stays text; models with eyes, what one pass is given
+    "runs.py": 88,  # two worlds; samples.jsonl, where a run comes from; metrics or optimizer of other content; signals, threads
     "options.py": 48,  # --eval-data, --compare-agents; --help in groups; a run's config.json is read by the same rules
-    "memory.py": 20,  # what cannot fit is refused before it is made
-    "setup.py": 25,  # --eval-data: other problems that a run is measured on
+    "memory.py": 28,  # what cannot fit is refused before it is made; the places that pictures take
+    "setup.py": 35,  # --eval-data: other problems that a run is measured on; models loaded with their eyes
     "report.py": 14,  # and their table
-    "__init__.py": 12,  # one line for Ctrl-C while this project is imported
+    "methods.py": 1,  # the pictures of joined batches
+    "__init__.py": 13,  # one line for Ctrl-C while this project is imported
 }
 LATER = {  # what came later brings its own file and its own budget
     "measure.py": 135,  # python -m lab.evaluate: checkpoints, ensembles
     "suite.py": 70,  # python -m lab.suite: several benchmarks in one table
     "extract.py": 120,  # how an answer is read out of a completion: the last number, multiple choice
-    "charts.py": 313,  # figures of runs and comparisons for a lecture
+    "charts.py": 315,  # figures of runs and comparisons for a lecture
     "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
     "guards.py": 150,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read
+    "vision.py": 175,  # agents that see: a picture in a prompt's one pass
+    "tinyeyes.py": 230,  # a tiny world of pictures, warm start included
     "motion.py": 103,  # the window, and starts that fall through a portrait
 }
-TOP = {"README.md", "requirements.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}
+TOP = {"README.md", "requirements.txt", "requirements-vision.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks",
+       "docs", "figures", *BUDGETS}  # fmt: skip
 
 
 ANSWERS = 550  # when two answers are equal: once three files of 848 lines
