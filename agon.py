@@ -35,7 +35,7 @@ from lab import drafts, guards, memory, models, peft, report, rivals, runs, setu
 from lab.answers import extract_answer
 from lab.data import Problem, UserError, answer_style
 from lab.evaluate import AT_ONCE, Report, evaluate, grade
-from lab.models import encode, fits, opening
+from lab.models import Prompt, encode, fits, opening
 from lab.options import TRAINING, Above, Count, Group, Training, Whole, command, resumed
 from rewards import agreement
 
@@ -100,14 +100,15 @@ def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o)
         summary, mark, answer = draft, rivals.MARK, answer or rivals.stated(draft)
     else:
         summary, mark = drafts.summary(opening(agent.prompt(problem)) + draft), drafts.MARK
-    summary = drafts.withhold(summary, answer or extract_answer(summary, agent.answer_style), mark)
+    withhold = drafts.withhold_program if agent.answer_style == "code" else drafts.withhold
+    summary = withhold(summary, answer or extract_answer(summary, agent.answer_style), mark)
 
     def prompt(text: str) -> str:
         return rivals.reading(problem.question, text) if o.data == "tiny" else agent.wrap(drafts.ask(problem.question, text))
 
     while summary and not fits(agent, prompt(summary), o.max_new_tokens):
         summary = summary[len(summary) // 2 + 1 :]
-    return prompt(summary)
+    return Prompt(prompt(summary), problem)
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 import lora
-from lab.answers import extract_answer
 from lab.data import Problem, UserError
 from lab.models import (
+    Prompt,
     cache_argument,
     can_share_prompt,
     chat,
@@ -40,7 +40,7 @@ from lab.models import (
     encode,
     end_tokens,
     mask_to_read,
-    opening,
+    read_answers,
     spoken,
     stopped,
     with_own_prompt,
@@ -58,7 +58,7 @@ class Agent:
     tokenizer: PreTrainedTokenizerBase
     adapter: str | int | None = None  # the adapter that is this agent; None: the model's own weights are
     optimizer: torch.optim.Optimizer | None = None
-    answer_style: str = "boxed"  # how an answer is read from a completion (lab.answers.extract_answer)
+    answer_style: str = "boxed"  # how an answer is read from a completion (lab.models.read_answers)
     system: str | None = None
     rephrase: bool = False  # reads `Problem.rephrased` where there is one (the paper's data decoupling)
     thinking: bool = False  # asks chat templates that know the switch for private reasoning first (Qwen3)
@@ -73,7 +73,7 @@ class Agent:
 
     def prompt(self, problem: Problem) -> str:
         """The text this agent is given: its form of the question in its own chat template."""
-        return self.wrap(problem.rephrased if self.rephrase and problem.rephrased else problem.question)
+        return Prompt(self.wrap(problem.rephrased if self.rephrase and problem.rephrased else problem.question), problem)
 
     def wrap(self, question: str) -> str:
         """A question in this agent's chat template, up to where its answer begins."""
@@ -190,11 +190,7 @@ def sample_cohort(
         for n in who:
             part = rollouts[n] = written.prompts(slice(start, start + len(prompts[n])))
             start += len(prompts[n])
-            part.answers = [
-                [extract_answer(opening(prompt) + text, agents[n].answer_style) if done else None
-                 for text, done in zip(texts, ended, strict=True)]
-                for prompt, texts, ended in zip(prompts[n], part.texts, part.finished.tolist(), strict=True)
-            ]  # fmt: skip
+            part.answers = read_answers(agents[n].answer_style, prompts[n], part.texts, part.finished.tolist())
     return rollouts
 
 

@@ -10,6 +10,7 @@ diversity how different the agents of a cohort are        rephrase  the same que
 report    tables of a run or a comparison                 charts    their figures               style  the look of every figure
 guards    what a model must show before it is trained; what a run read; text that is shown as text
 portraits the theory's figures, runs laid over them       motion    a window, and starts that fall
+code      answers that are programs, in a sandbox         tinycode  a tiny world of them
 tinyworld, rivals   the embedded worlds of both papers    drafts    what a reader sees of a draft        peft  adapters on disk
 """
 

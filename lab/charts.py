@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from lab import portraits, style
+from lab.data import TINY
 from lab.evaluate import mean_interval
 from lab.runs import Run, by_topic
 
@@ -60,7 +61,7 @@ def problems(line: dict) -> int:
 
 def stuck(run: Run) -> dict[str, list[str]]:
     """agent -> the problems of real data that it gets right in under 10% of samples at the end; {} if too few were drawn."""
-    if run.config["data"] == "tiny" or run.config.get("probe_samples", 0) < 8 or len(by_topic(run.measured[-1])) == 1:
+    if run.config["data"] in TINY or run.config.get("probe_samples", 0) < 8 or len(by_topic(run.measured[-1])) == 1:
         return {}
     return {name: [topic for topic, p in probes.items() if p < 0.1] for name, probes in run.measured[-1]["probes"].items()}
 
@@ -129,7 +130,8 @@ def paired(side: Side, base: Side | None) -> list[float]:
 
 def world(config: dict) -> str:
     """What the problems are called."""
-    return {"tiny": "the tiny world", "sums": "the 64 sums"}.get(config["data"], Path(config["data"]).name)
+    names = {"tiny": "the tiny world", "tinycode": "the tiny world of code", "sums": "the 64 sums"}
+    return names.get(config["data"], Path(config["data"]).name)
 
 
 def caption(run: Run, seeds: Sequence[int]) -> str:

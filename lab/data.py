@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from huggingface_hub import hf_hub_url
 
+from lab.code import Inputs, read_tests
 from lab.extract import NUMBER, extract_answer
 
 
@@ -39,6 +40,7 @@ class Problem:
     answer: str | None = None
     topic: str = ""
     rephrased: str | None = None
+    tests: Inputs | None = None  # of a problem whose answers are programs; what they should say is `answer`, see code.py
 
 
 class Source(NamedTuple):
@@ -69,12 +71,14 @@ SOURCES = {  # name/part; a name with a test part alone is one list, of which `h
 }
 SOURCES = {key: Source(*row) for key, row in SOURCES.items()}
 NAMES = list(dict.fromkeys(key.partition("/")[0] for key in SOURCES))
+TINY = ("tiny", "tinycode")  # worlds with models of their own: tinyworld.py, tinycode.py
 KNOWN = f"sums, products, {', '.join(NAMES)}, hub:NAME, or a .jsonl / .json file"
 
 # Field names met in public data sets; of several in one record the first that is filled counts.
 QUESTION = ("question", "problem", "prompt", "original")
 ANSWER = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
 REPHRASED = ("rephrased", "rewritten")
+STATEMENT = ("description", "text", "statement")  # of problems with tests, a question too
 TOPIC = ("topic", "subject", "level", "source")
 # What JSON makes of a TeX command written with one backslash: of \frac a form feed and "rac", of \theta a tab and "heta".
 SWALLOWED = re.compile(
@@ -132,11 +136,13 @@ def to_problem(record) -> Problem:
     """A Problem from one record with the usual field names. ValueError, with the reason, if it is unusable."""
     if not isinstance(record, dict):
         raise ValueError(f"not a JSON object with named fields but a {type(record).__name__}")
-    _, question = field(record, QUESTION)
+    tests, answer, ask = read_tests(record) or (None, None, "")
+    _, question = field(record, QUESTION + STATEMENT * bool(tests))
     if not question:
         raise ValueError(f"no question: none of the fields {', '.join(QUESTION)} is filled")
-    answer = reference_answer(*field(record, ANSWER))
-    return Problem(question, answer, field(record, TOPIC, False)[1], field(record, REPHRASED, False)[1] or None)
+    answer = answer if tests else reference_answer(*field(record, ANSWER))
+    topic, rephrased = (field(record, names, False)[1] for names in (TOPIC, REPHRASED))
+    return Problem(f"{question}{ask}", answer, topic, rephrased and f"{rephrased}{ask}" or None, tests)
 
 
 def parse_json(text: str):
@@ -206,9 +212,10 @@ def read_file(path: Path) -> list[tuple[str, object]]:
 
 
 def answer_style(source: str) -> str:
-    """How answers to these problems are read unless --answer says otherwise: "number" or "boxed"."""
+    """How answers to these problems are read unless --answer says otherwise: "number", "boxed" or "code"."""
     name = source.partition("@")[0]
-    return SOURCES[f"{name}/test"].style if name in NAMES else "number" if name in ("tiny", "sums", "products") else "boxed"
+    own = {"tiny": "number", "sums": "number", "products": "number", "tinycode": "code"}
+    return SOURCES[f"{name}/test"].style if name in NAMES else own.get(name, "boxed")
 
 
 def need(what: str, problems: Sequence[Problem], source: str, who: str) -> list[Problem]:

@@ -22,7 +22,7 @@ import agon
 import cohort
 from grpo import Agent
 from lab import models, options, peft, runs, setup
-from lab.data import Problem, UserError, answer_style, load_problems
+from lab.data import TINY, Problem, UserError, answer_style, load_problems
 from lab.evaluate import Report, evaluate, mean_interval, pooled
 from lab.options import Above, Count, NotBelow0, Sampling, Seed, agent_names, command
 from lab.report import align
@@ -84,7 +84,7 @@ def load_run(run: Path, place: Path, only: str | None, o: Options) -> Loaded:
         places = [str(place / name) for name in agent_names(own.agents)]
         agents = setup.make_cohort(dataclasses.replace(own, models=places, beta=0.0))
         for agent in agents:
-            agent.tokenizer.plain_prompt = own.data == "tiny"
+            agent.tokenizer.plain_prompt = own.data in TINY
     else:
         agents = agon.make_agents(own) if kind is agon else setup.make_cohort(own)
         for agent in agents:
@@ -108,11 +108,11 @@ def load_model(source: str, n: int, o: Options) -> Loaded:
         if not base or (Path(source) / "config.json").exists():
             raise UserError(f"{source} holds an adapter without the name of its base, or a full model beside it: mend {config}")
     model, tokenizer = models.load_model(base, models.pick_device(o.device), o.dtype)
-    tokenizer.plain_prompt = o.data == "tiny"
+    tokenizer.plain_prompt = o.data in TINY
     agent = Agent(agent_names(n + 1)[n], model, tokenizer, peft.load(model, "A", source) if config.exists() else None,
                   answer_style=o.answer or answer_style(o.data), system=o.system, stop=o.stop)  # fmt: skip
     most = o.eval_problems
-    problems = runs.read_data("tiny", most or 120)[1] if o.data == "tiny" else load_problems(o.data, "test", most)
+    problems = runs.read_data(o.data, most or 120)[1] if o.data in TINY else load_problems(o.data, "test", most)
     return [(n, agent)], runs.fitting(problems, [agent], o.max_new_tokens), o
 
 

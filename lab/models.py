@@ -16,7 +16,9 @@ from torch.nn.functional import pad
 from transformers import DynamicCache, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicLayer
 
-from lab.data import UserError
+from lab import code
+from lab.data import Problem, UserError
+from lab.extract import extract_answer
 
 
 def pick_device(name: str) -> torch.device:
@@ -182,7 +184,31 @@ def with_own_prompt(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: 
     return whole, whole_mask, pad(ids, (before, 0)), pad(mask, (before, 0))
 
 
-# ---------------------------------------------------------------- prompts
+# ---------------------------------------------------------------- prompts, and the answers to them
+
+
+class Prompt(str):
+    """The text that an agent reads, which knows its problem: some answers cannot be read without it."""
+
+    def __new__(cls, text: str, problem: Problem):
+        made = super().__new__(cls, text)
+        made.problem = problem
+        return made
+
+
+def read_answers(style: str, prompts: list[str], texts: list[list[str]], ended: list[list[bool]]) -> list[list[str | None]]:
+    """The answers [P][K] to P prompts, None where a completion has none or did not end; of a program it is the behaviour."""
+    found = [[extract_answer(opening(prompt) + text, style) if done else None for text, done in zip(*group, strict=True)]
+             for prompt, *group in zip(prompts, texts, ended, strict=True)]  # fmt: skip
+    tests = [prompt.problem.tests for prompt in prompts if isinstance(prompt, Prompt)]  # what the user never asked has none
+    if any((one is None) == (style == "code") for one in tests):
+        raise UserError("--answer code and problems with tests go together" + ": these have none" * (style == "code"))
+    if style != "code":
+        return found
+    if not tests:
+        return [[None] * len(group) for group in found]
+    keys = iter(code.behaviours([(program, own) for own, group in zip(tests, found, strict=True) for program in group]))
+    return [[next(keys) for _ in group] for group in found]
 
 
 TEXT = "\ufdd0"  # stands, where data spell a token of the tokenizer's, behind the first letter: `encode` reads on anew from there

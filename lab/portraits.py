@@ -25,7 +25,7 @@ from matplotlib.patches import Patch
 
 from dynamics import FIELDS, NAMES, RIGHT, SCALES, SPLIT, WRONG, basin, sample_grpo, separatrix, simulate, threshold
 from lab import motion, style
-from lab.data import UserError
+from lab.data import TINY, UserError
 from lab.style import BLACK, BLUE, GREY, HALO, INK, ORANGE, PINK, SKY, YELLOW
 
 SHADES = dict.fromkeys(NAMES, "#FFFFFF") | {WRONG: "#F3BC74", RIGHT: "#DDEFFA", SPLIT: "#D8D8D8"}  # apart in greyscale too
@@ -368,7 +368,7 @@ def _theory(config: dict) -> dict:
 def _forecast(config: dict, start: np.ndarray, omega: float | None) -> str:
     """What the theory says; "" for other methods, one agent, and real data, where wrong answers scatter and lose the vote."""
     method = _theory(config)["method"]
-    if not method or config["data"] != "tiny" or len(start) < 2 or (method == "pooled" and len(start) > 2):
+    if not method or config["data"] not in TINY or len(start) < 2 or (method == "pooled" and len(start) > 2):
         return ""
     if (method == "pooled" or omega is None and method == "corl") and config.get("cohort") in ("errors", "different"):
         return ""  # agents made to err differently: the pooled theory knows no omega, and elsewhere nobody measured it
@@ -392,7 +392,7 @@ def overlay(run, omega: float | None = None, fig=None) -> Figure:
     """
     if not run.measured or len(run.measured[0]["probes"]) != 2:
         raise UserError(f"{run.folder} is no evaluated run of two agents, and the phase portrait is for two")
-    rows, config, tiny = topic_rows(run, omega), run.config, run.config["data"] == "tiny"
+    rows, config, tiny = topic_rows(run, omega), run.config, run.config["data"] in TINY
     theory = _theory(config) | {"omega": float(np.mean([row.omega for row in rows]))}
     name, method = METHODS.get(config["method"], config["method"]), theory["method"]
     tracks, curves = _tracks(run), {row.topic: predicted(row, theory) for row in rows if row.forecast}

@@ -34,7 +34,7 @@ from lab.charts import (
     problems,
     stuck,
 )
-from lab.data import UserError
+from lab.data import TINY, UserError
 from lab.runs import Run, by_topic
 from rewards import REWARDS
 
@@ -86,7 +86,7 @@ def report_run(folder: Path) -> str:
     measured, last, text = run.measured, run.lines[-1]["step"], []
     if measured:
         cohort = "probes" in measured[0]
-        text.append(topic_table(run) if cohort and run.config["data"] == "tiny" else accuracy_table(run))
+        text.append(topic_table(run) if cohort and run.config["data"] in TINY else accuracy_table(run))
         if measured[-1]["step"] < last:
             text.append(f"after: at step {measured[-1]['step']}; the run stopped at step {last}, and was not evaluated there")
         if cohort and len(measured) > 1 and len(measured[0]["probes"]) == 2:
@@ -155,7 +155,7 @@ def report_comparison(folder: Path, whole: dict) -> str:
     sides = {method: Side(NAMES.get(method, method), style.METHODS.get(method, style.GREY), members)
              for method, members in done.items()}  # fmt: skip
     draw_comparison(sides, folder / "compare.png")
-    if whole["data"] == "tiny" and {"ttrl", "corl"} <= set(done) and len(done["corl"][0].measured[0]["probes"]) == 2:
+    if whole["data"] in TINY and {"ttrl", "corl"} <= set(done) and len(done["corl"][0].measured[0]["probes"]) == 2:
         draw_paths(done["ttrl"][0], done["corl"][0], folder / "paths.png")
     return comparison_tables(list(sides.values()))
 

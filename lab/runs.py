@@ -38,8 +38,8 @@ from transformers.utils import logging as hf_logging
 
 import lora
 from grpo import Agent
-from lab import guards, peft, show, tinyworld
-from lab.data import Problem, UserError, train_and_test
+from lab import code, guards, peft, show, tinycode, tinyworld
+from lab.data import TINY, Problem, UserError, train_and_test
 from lab.models import fits, whole_model
 
 # The second part of every key, so that no two purposes share their numbers. Evaluations have no step in theirs: the same
@@ -327,8 +327,9 @@ def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
 
 def read_data(source: str, most: int, topics: Sequence[str] | None = None) -> tuple[list[Problem], list[Problem]]:
     """(to train on, held out), `most` of these at most. The tiny world makes its problems as it goes: none here to train on."""
-    if source == "tiny":
-        return [], tinyworld.probes(topics, max(1, most // len(tinyworld.select(topics))))
+    if source in TINY:
+        world = tinyworld if source == "tiny" else tinycode
+        return [], world.probes(topics, max(1, most // len(world.select(topics))))
     return train_and_test(source, most)
 
 
@@ -575,7 +576,7 @@ def command(name: str, act: Callable[[], int], left: str, lower: str) -> int:
     try:
         with contextlib.redirect_stdout(guards.Shown(sys.stdout)), out_of_memory(f"lower {lower}"):
             return act()
-    except (UserError, lora.LoraError) as error:
+    except (UserError, lora.LoraError, code.SandboxError) as error:
         print(f"{name}: {error}", file=guards.Shown(sys.stderr))
     except FloatingPointError as error:
         print(f"{name}: {error}: the model's weights or --temperature are at fault", file=sys.stderr)

@@ -11,8 +11,8 @@ import torch
 
 import lora
 from grpo import Agent
-from lab import guards, memory, models, runs, tinyworld
-from lab.data import Problem, UserError, answer_style, need_rephrased
+from lab import guards, memory, models, runs, tinycode, tinyworld
+from lab.data import TINY, Problem, UserError, answer_style, need_rephrased
 from lab.methods import INSTRUCTIONS, hooks_of, teacher_name
 from lab.models import can_write, end_tokens
 from lab.options import agent_names, of_kind
@@ -26,7 +26,8 @@ def load(o, share: bool) -> list[tuple]:
         settings = tinyworld.WarmStart(seed=o.seed, kind=o.cohort)
         if getattr(o, "strengths", None):
             settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])
-        return [(model.to(device).eval(), tokenizer) for model, tokenizer in tinyworld.cohort(o.agents, settings=settings)]
+        world = tinycode if o.data == "tinycode" else tinyworld
+        return [(model.to(device).eval(), tokenizer) for model, tokenizer in world.cohort(o.agents, settings=settings)]
     if share:
         once = {source: models.load_model(source, device, o.dtype) for source in dict.fromkeys(o.models)}
         return [once[source] for source in o.models]
@@ -128,6 +129,7 @@ def readable(o, agents: Sequence[Agent], train: list[Problem], methods: Sequence
 
 def batches(o, train: list[Problem], topics: Sequence[str] | None = None) -> Callable[[int], list[Problem]]:
     """The questions of step s, as a function of s alone. The tiny world draws new ones in each step."""
-    if o.data == "tiny":
-        return lambda step: tinyworld.problems(topics, o.prompts, seed=(o.seed << 20) + step)
+    if o.data in TINY:
+        world = tinyworld if o.data == "tiny" else tinycode
+        return lambda step: world.problems(topics, o.prompts, seed=(o.seed << 20) + step)
     return lambda step: [train[i] for i in runs.positions(len(train), o.prompts, step, o.seed)]

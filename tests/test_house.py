@@ -14,21 +14,25 @@ LAB = 4000  # what stands behind the door
 LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 60,  # one portrait from the command line, slices of a ring of three
     "style.py": 10,  # a name with $ is text; a figure without a format is refused
-    "data.py": 45,  # the sources of the suites, and what JSON does to TeX
-    "models.py": 53,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
-    "runs.py": 78,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
-    "options.py": 45,  # --help in groups; a run's config.json is read through the rules of the command line
+    "data.py": 52,  # the sources of the suites, and what JSON does to TeX; problems with tests
+    "models.py": 74,  # a question stands in its prompt, whatever the template wants, and what it spells stays text; prompts know
+    # their problem, whose inputs a program is run on
+    "runs.py": 79,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
+    "options.py": 49,  # --help in groups; a run's config.json is read through the rules of the command line
     "memory.py": 20,  # what cannot fit is refused before it is made
-    "setup.py": 15,
-    "__init__.py": 12,  # one line for Ctrl-C while this project is imported
+    "setup.py": 17,  # two tiny worlds
+    "drafts.py": 30,  # a program is withheld from its draft
+    "__init__.py": 13,  # one line for Ctrl-C while this project is imported
 }
 LATER = {  # what came later brings its own file and its own budget
     "measure.py": 135,  # python -m lab.evaluate: checkpoints, ensembles
     "suite.py": 70,  # python -m lab.suite: several benchmarks in one table
-    "extract.py": 120,  # how an answer is read out of a completion: the last number, multiple choice
+    "extract.py": 122,  # how an answer is read out of a completion: the last number, multiple choice, a program
     "charts.py": 310,  # figures of runs and comparisons for a lecture
     "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
     "guards.py": 150,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read
+    "code.py": 260,  # answers that are programs: their behaviour as the answer, the sandbox, problems with tests
+    "tinycode.py": 160,  # the tiny world of programs
     "motion.py": 103,  # the window, and starts that fall through a portrait
 }
 TOP = {"README.md", "requirements.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}
