@@ -269,11 +269,11 @@ def read_tests(record: dict) -> tuple[Inputs, str | None, str] | None:
     nothing of a file is run here. Or they are two lists of texts in LISTS, input and output: of standard input. Raises
     ValueError, with the reason, for what cannot be used.
     """
-    asked, pairs = "Write a Python program that reads standard input and prints the result.", []
+    asked, pairs = "\n\nWrite a Python program that reads standard input and prints the result.", []
     lines = next((record[name] for name in ("test_list", "test", "tests") if isinstance(record.get(name), (str, list))), None)
     if lines:
         pairs, entry = asserts(lines, record.get("entry_point"))
-        asked = f"Write the Python function {entry}, which is called like this: {pairs[0][0]}" if pairs else ""
+        asked = f"\n\nWrite the Python function {entry}, which is called like this: {pairs[0][0]}" if pairs else ""
     for name in () if lines else LISTS:
         part = record.get(name) or {}
         part = json.loads(part) if isinstance(part, str) else part
@@ -293,7 +293,7 @@ def asserts(lines, entry: str | None) -> tuple[list[tuple[str, str]], str]:
     """(CALL, what it is to say) of each assert, alone or in a check(candidate), and the function that all of them call."""
     pairs, node = [], None
     try:
-        text = inspect.cleandoc(lines if isinstance(lines, str) else "\n".join(lines))
+        text = inspect.cleandoc("\n" + (lines if isinstance(lines, str) else "\n".join(lines)))
         body = ast.parse(re.sub(r"\bcandidate\b", entry or "candidate", text)).body
         for node in sum((node.body if isinstance(node, ast.FunctionDef) else [node] for node in body), []):
             match node:
@@ -308,6 +308,6 @@ def asserts(lines, entry: str | None) -> tuple[list[tuple[str, str]], str]:
             names.index(entry)  # ValueError where it is not called
             pairs.append((ast.unparse(call), show(set(literal) if isinstance(value, ast.Call) else literal)))
     except (ValueError, TypeError, IndexError, SyntaxError, RecursionError) as error:
-        reason = f"{ast.unparse(node) if node else error:.80}"
+        reason = (ast.unparse(node) if node else str(error)).partition("\n")[0][:80]
         raise ValueError(f"a test is no line assert {entry or 'FUNCTION'}(...) == VALUE, a literal: {reason}") from None
     return pairs, entry

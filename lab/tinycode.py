@@ -27,7 +27,6 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 from lab import tinyworld
 from lab.code import Inputs, behaviour, sandbox
 from lab.data import Problem, UserError
-from lab.tinyworld import WarmStart, cached, fit
 
 SOURCE = Path(__file__).read_text(encoding="utf-8")  # a warm start is kept for this text of the file
 BEGIN = "f=lambda x:"  # of every program
@@ -62,7 +61,7 @@ TOPICS = (
           lambda a, b: f"[v for v in x if v>={a} and v<={b}]", lambda a, b: f"[v for v in x if {a}<v<{b}]",
           LISTS, list(combinations(range(21), 2))),
     Topic("sum", "sum of {} to x+{}:", lambda a, b: f"sum(range({a},x+{b}+1))", lambda a, b: f"x+{b}+sum(range({a},x+{b}))",
-          lambda a, b: f"sum(range({a},x+{b}))", NUMBERS, list(product(range(1, 16), range(1, 16)))),
+          lambda a, b: f"sum(range({a},x+{b}))", NUMBERS, list(combinations(range(1, 21), 2))),
     Topic("slice", "x, places {} to {}:", lambda a, b: f"x[{a}:{b}+1]", lambda a, b: f"x[:{b}+1][{a}:]",
           lambda a, b: f"x[{a}:{b}]", LISTS, list(combinations(range(20), 2))),
     Topic("boxes", "full boxes of {} from x+{}:", lambda a, b: f"(x+{b})//{a}", lambda a, b: f"int((x+{b})/{a})",
@@ -115,7 +114,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def make_model(settings: WarmStart) -> Qwen2ForCausalLM:
+def make_model(settings: tinyworld.WarmStart) -> Qwen2ForCausalLM:
     """An untrained model, as in `tinyworld.py` but for its vocabulary."""
     config = tinyworld.make_model(settings).config
     config.vocab_size = len(make_tokenizer())
@@ -132,19 +131,20 @@ def make_texts() -> tuple[Tensor, Tensor, Tensor]:
     """
     tokenizer, rows, labels = make_tokenizer(), [], []
     parts = [topic.part(held_out=False) for topic in TOPICS]
+    counts = torch.tensor([len(part) for part in parts])
     for topic, x in ((topic, x) for topic, part in zip(TOPICS, parts, strict=True) for x in part):
-        asked = tokenizer(topic.question.format(*x))["input_ids"]
         for method in (topic.right, topic.same, topic.wrong):
-            written = [*tokenizer(BEGIN + method(*x))["input_ids"], tokenizer.eos_token_id]
+            asked, written = (tokenizer(text)["input_ids"] for text in (topic.question.format(*x), BEGIN + method(*x)))
+            written.append(tokenizer.eos_token_id)
             if tokenizer.unk_token_id in asked + written:
                 raise ValueError(f"topic {topic.name} has a sign that make_tokenizer does not know: add it there")
             rows.append(torch.tensor(asked + written))
             labels.append(torch.tensor([-100] * len(asked) + written))
     ids = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id).view(-1, 3, max(map(len, rows)))
-    return ids, pad_sequence(labels, batch_first=True, padding_value=-100).view_as(ids), torch.tensor([len(part) for part in parts])
+    return ids, pad_sequence(labels, batch_first=True, padding_value=-100).view_as(ids), counts
 
 
-def train(model, right: list[float], steps: int, lr: float, settings: WarmStart, number: int) -> None:
+def train(model, right: list[float], steps: int, lr: float, settings: tinyworld.WarmStart, number: int) -> None:
     """Train `model` in place on texts of which a share `right[topic]` is right, half of these in either spelling."""
     ids, labels, count = make_texts()
     generator = torch.Generator().manual_seed(1000 * settings.seed + number)
@@ -159,12 +159,12 @@ def train(model, right: list[float], steps: int, lr: float, settings: WarmStart,
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(  # as in tinyworld.py
         optimizer, lambda step: min(1, (step + 1) / 30) * (1 + math.cos(math.pi * step / steps)) / 2)
-    fit(model, draw, steps, optimizer, schedule, f"agent {number}" if number else "shared base")
+    tinyworld.fit(model, draw, steps, optimizer, schedule, f"agent {number}" if number else "shared base")
 
 
-def cohort(n_agents: int = 2, settings: WarmStart | None = None) -> list[tuple]:
+def cohort(n_agents: int = 2, settings: tinyworld.WarmStart | None = None) -> list[tuple]:
     """The N warm-started agents: (model, tokenizer) each. Strengths rotate over the topics as in `tinyworld.profiles`."""
-    settings, agents = settings or WarmStart(), []
+    settings, agents = settings or tinyworld.WarmStart(), []
 
     def trained(start: dict[str, Tensor] | None, right: list[float], steps: int, lr: float, number: int) -> dict[str, Tensor]:
         shared = "seed hidden layers batch base_steps base_lr base_right".split()
@@ -176,7 +176,7 @@ def cohort(n_agents: int = 2, settings: WarmStart | None = None) -> list[tuple]:
             train(model, right, steps, lr, settings, number)
             return model.state_dict()
 
-        return cached(f"code{number}", key, build)
+        return tinyworld.cached(f"code{number}", key, build)
 
     base = trained(None, [settings.base_right] * len(TOPICS), settings.base_steps, settings.base_lr, 0)
     for n in range(n_agents):
