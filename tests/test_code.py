@@ -156,12 +156,12 @@ def test_what_one_program_wrote_is_gone_before_the_next(wiped, monkeypatch):
     """A program that finds a rival's outputs in memory would win votes by copying; the scan does, where nothing is wiped."""
     if not wiped:
         monkeypatch.setattr(code, "NURSERY", code.NURSERY.replace("ROOM[:got], job[:] =", "_ ="))
-    fresh, box = Sandbox(1), Sandbox(1)
-    (alone,) = fresh.run([(SCAN, Inputs(("7-rekram",), False))])
-    said = box.run([("print('mar' + 'ker-7')", READ), (SCAN, Inputs(("7-rekram",), False))])
-    assert said[0] == ["marker-7"] * 2 and alone[0].count(" ") == 2 and (said[1] == alone) == wiped
-    fresh.close()
+    box = Sandbox(1)
+    said, ((scan,),) = box.run([("print('marker-7')", READ)])[0], box.run([(SCAN, Inputs(("7-rekram",), False))])
     box.close()
+    in_room, in_heap, in_pools = map(int, scan.split())
+    assert said == ["marker-7"] * 2 and (in_room == 0) == wiped
+    assert not wiped or max(in_heap, in_pools) <= 1  # the word that it looks for
 
 
 def test_a_program_that_dies_fails_on_that_input_alone(box):
@@ -421,7 +421,7 @@ def tiny_cohort(monkeypatch, tmp_path_factory):
     """Agents of the tiny world of code that have hardly learnt anything yet, kept for the session."""
     import functools
 
-    monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=120, agent_steps=5))
+    monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=30, agent_steps=5))
     monkeypatch.setenv("COHORT_CACHE", str(tmp_path_factory.getbasetemp() / "code-cache"))
 
 
