@@ -5,7 +5,6 @@
 """
 
 import argparse
-import os
 import resource
 import subprocess
 import sys
@@ -63,31 +62,26 @@ def speed(n: int, repeats: int) -> None:
               f"{best['python -I -S -c'][0] / cpu:7.1f} times a bare Python's rate, by processor")  # fmt: skip
 
 
-@torch.no_grad()
 def votes(o) -> None:
     """K programs of each problem by a model: how often one is right, how often the majority is, by behaviour and by text."""
     model, tokenizer = models.load_model(o.model, models.pick_device("auto"), o.dtype)
     agent, problems = Agent("A", model, tokenizer, answer_style="code"), load_problems(HERE / "functions.jsonl", limit=o.problems)
-    right, by_text, by_behaviour, texts, behaviours, none = [], [], [], [], [], 0
-    for n, problem in enumerate(problems):
-        wrote = sample(agent, [agent.prompt(problem)], o.k, o.max_new_tokens, o.temperature, torch.Generator().manual_seed(n))
-        (answers,), programs = wrote.answers, [last_program(text) for text in wrote.texts[0]]
-        marks = [same_answer(answer, problem.answer) for answer in answers]
-        commonest = max(programs, key=programs.count)
-        tied = {one: mark for one, mark in zip(programs, marks, strict=True) if programs.count(one) == programs.count(commonest)}
-        right.append(sum(marks) / o.k)
-        by_text.append(sum(tied.values()) / len(tied))  # ties by lot, as in maj_at_k
-        by_behaviour.append(maj_at_k(answers, problem.answer))
-        texts.append(len(set(programs)))
-        behaviours.append(len({*answers} - {None}))
-        none += answers.count(None)
-        found = f"{sum(marks)} of {o.k} right, {texts[-1]} texts, {behaviours[-1]} behaviours"
-        print(f"{problem.question[:60]:<62}{found}", flush=True)
-    for name, found in (("pass@1", right), (f"maj@{o.k} by behaviour", by_behaviour), (f"maj@{o.k} by text", by_text)):
-        mean = sum(found) / len(found)
+    found, generator = [], torch.Generator().manual_seed(o.seed)
+    for start in range(0, len(problems), 8):
+        part = problems[start : start + 8]
+        wrote = sample(agent, [agent.prompt(problem) for problem in part], o.k, o.max_new_tokens, o.temperature, generator)
+        for problem, texts, answers, ended in zip(part, wrote.texts, wrote.answers, wrote.finished.tolist(), strict=True):
+            programs = [last_program(text) if done else None for text, done in zip(texts, ended, strict=True)]
+            right = {text: same_answer(answer, problem.answer) for text, answer in zip(programs, answers, strict=True) if text}
+            most = max(map(programs.count, right), default=0)
+            winners = [right[text] for text in right if programs.count(text) == most]  # ties by lot, as in maj_at_k
+            found.append([sum(same_answer(answer, problem.answer) for answer in answers) / o.k, maj_at_k(answers, problem.answer),
+                          sum(winners) / max(1, len(winners)), len(right), len({*answers} - {None}), answers.count(None)])  # fmt: skip
+            print(f"{problem.question[:60]!r:<64} right {found[-1][0]:.2f}, {found[-1][3]} texts, {found[-1][4]} behaviours", flush=True)
+    single, behaviour, text, *counts = (sum(column) / len(found) for column in zip(*found, strict=True))
+    for name, mean in (("pass@1", single), (f"maj@{o.k} by behaviour", behaviour), (f"maj@{o.k} by text", text)):
         print(f"{name:<22}{mean:.3f}  95% interval ({', '.join(f'{x:.3f}' for x in mean_interval(mean, len(found)))})")
-    print(f"{sum(texts) / len(texts):.1f} different texts a problem, {sum(behaviours) / len(texts):.1f} behaviours; "
-          f"{none / len(texts) / o.k:.2f} of the programs have none")  # fmt: skip
+    print(f"of {o.k} completions of a problem: {counts[0]:.1f} texts, {counts[1]:.1f} behaviours, {counts[2]:.1f} without an answer")
 
 
 if __name__ == "__main__":
@@ -98,8 +92,8 @@ if __name__ == "__main__":
     parser.add_argument("--repeats", type=above_0, default=3)
     parser.add_argument("--problems", type=above_0, default=48)
     parser.add_argument("--k", type=above_0, default=8)
-    parser.add_argument("--max-new-tokens", type=above_0, default=192)
+    parser.add_argument("--max-new-tokens", type=above_0, default=256)
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
     votes(options) if options.model else speed(options.programs, options.repeats)

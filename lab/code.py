@@ -68,7 +68,9 @@ import enum, fractions, functools, gc, hashlib, heapq, io, itertools, json, math
 import random, resource, select, signal, statistics, string, struct, textwrap, time, traceback, types, typing, unicodedata
 SECONDS, MEGABYTES, OUTPUT, UNSAFE = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"
 ROOM, libc = bytearray(16 * OUTPUT), ctypes.PyDLL(None)  # its fork has none of the hooks of os.fork, which take as long again
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the kernel would write one for a program that may not
 if not UNSAFE:
+    resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20,) * 2)  # macOS has none
     arch, calls = {  # write mmap munmap mremap brk madvise mprotect clock_gettime gettimeofday setitimer exit_group
         "x86_64": (0xC000003E, (1, 9, 11, 25, 12, 28, 10, 228, 96, 38, 231)),
         "aarch64": (0xC00000B7, (64, 222, 215, 216, 214, 233, 226, 113, 169, 103, 94)),
@@ -108,10 +110,8 @@ def live(job, pipe):
     os.closerange(0, 3)
     os.closerange(4, 65536)
     resource.setrlimit(resource.RLIMIT_CPU, (int(3 * SECONDS) + 1,) * 2)
-    if not UNSAFE:
-        resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20,) * 2)
-        if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, rules, 0, 0):  # no new rights; seccomp
-            os._exit(9)
+    if not UNSAFE and (libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, rules, 0, 0)):  # no new rights; seccomp
+        os._exit(9)
     program, call, texts = json.loads(bytes(job))
     code = compile(program, "program", "exec")
     for text in texts:
