@@ -62,26 +62,34 @@ def speed(n: int, repeats: int) -> None:
               f"{best['python -I -S -c'][0] / cpu:7.1f} times a bare Python's rate, by processor")  # fmt: skip
 
 
+def one_problem(problem, texts: list[str], answers: list, ended: list[bool]) -> tuple[float, ...]:
+    """pass@1, maj@K by behaviour and by text (ties by lot), how many texts and behaviours, how many have no answer."""
+    programs = [last_program(text) if done else None for text, done in zip(texts, ended, strict=True)]
+    marks = [same_answer(answer, problem.answer) for answer in answers]
+    right = {text: mark for text, mark in zip(programs, marks, strict=True) if text}
+    most = max(map(programs.count, right), default=0)
+    winners = [mark for text, mark in right.items() if programs.count(text) == most]
+    by_text = sum(winners) / max(1, len(winners))
+    behaviours = len({*answers} - {None})
+    return sum(marks) / len(marks), maj_at_k(answers, problem.answer), by_text, len(right), behaviours, answers.count(None)
+
+
 def votes(o) -> None:
-    """K programs of each problem by a model: how often one is right, how often the majority is, by behaviour and by text."""
+    """K programs of each problem by a model: how often one is right, and how often the majority is."""
     model, tokenizer = models.load_model(o.model, models.pick_device("auto"), o.dtype)
     agent, problems = Agent("A", model, tokenizer, answer_style="code"), load_problems(HERE / "functions.jsonl", limit=o.problems)
     found, generator = [], torch.Generator().manual_seed(o.seed)
     for start in range(0, len(problems), 8):
         part = problems[start : start + 8]
         wrote = sample(agent, [agent.prompt(problem) for problem in part], o.k, o.max_new_tokens, o.temperature, generator)
-        for problem, texts, answers, ended in zip(part, wrote.texts, wrote.answers, wrote.finished.tolist(), strict=True):
-            programs = [last_program(text) if done else None for text, done in zip(texts, ended, strict=True)]
-            right = {text: same_answer(answer, problem.answer) for text, answer in zip(programs, answers, strict=True) if text}
-            most = max(map(programs.count, right), default=0)
-            winners = [right[text] for text in right if programs.count(text) == most]  # ties by lot, as in maj_at_k
-            found.append([sum(same_answer(answer, problem.answer) for answer in answers) / o.k, maj_at_k(answers, problem.answer),
-                          sum(winners) / max(1, len(winners)), len(right), len({*answers} - {None}), answers.count(None)])  # fmt: skip
-            print(f"{problem.question[:60]!r:<64} right {found[-1][0]:.2f}, {found[-1][3]} texts, {found[-1][4]} behaviours", flush=True)
-    single, behaviour, text, *counts = (sum(column) / len(found) for column in zip(*found, strict=True))
-    for name, mean in (("pass@1", single), (f"maj@{o.k} by behaviour", behaviour), (f"maj@{o.k} by text", text)):
+        for problem, *group in zip(part, wrote.texts, wrote.answers, wrote.finished.tolist(), strict=True):
+            found.append(one_problem(problem, *group))
+            right, _, _, texts, behaviours, _ = found[-1]
+            print(f"{problem.question[:60]!r:<64} right {right:.2f}, texts {texts}, behaviours {behaviours}", flush=True)
+    *shares, texts, behaviours, none = (sum(column) / len(found) for column in zip(*found, strict=True))
+    for name, mean in zip(("pass@1", f"maj@{o.k} by behaviour", f"maj@{o.k} by text"), shares, strict=True):
         print(f"{name:<22}{mean:.3f}  95% interval ({', '.join(f'{x:.3f}' for x in mean_interval(mean, len(found)))})")
-    print(f"of {o.k} completions of a problem: {counts[0]:.1f} texts, {counts[1]:.1f} behaviours, {counts[2]:.1f} without an answer")
+    print(f"{o.k} completions of a problem: {texts:.1f} texts, {behaviours:.1f} behaviours, {none:.1f} without an answer")
 
 
 if __name__ == "__main__":

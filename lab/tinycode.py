@@ -162,9 +162,9 @@ def train(model, right: list[float], steps: int, lr: float, settings: tinyworld.
     tinyworld.fit(model, draw, steps, optimizer, schedule, f"agent {number}" if number else "shared base")
 
 
-def cohort(n_agents: int = 2, settings: tinyworld.WarmStart | None = None) -> list[tuple]:
+def cohort(n_agents: int, settings: tinyworld.WarmStart) -> list[tuple]:
     """The N warm-started agents: (model, tokenizer) each. Strengths rotate over the topics as in `tinyworld.profiles`."""
-    settings, agents = settings or tinyworld.WarmStart(), []
+    agents = []
 
     def trained(start: dict[str, Tensor] | None, right: list[float], steps: int, lr: float, number: int) -> dict[str, Tensor]:
         shared = "seed hidden layers batch base_steps base_lr base_right".split()

@@ -28,7 +28,7 @@ from lab import rivals, tinyworld
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOTEBOOK = ROOT / "docs" / "cohort.ipynb"
-LAB = sorted(path.stem for path in (ROOT / "lab").glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
+LAB = sorted(path.stem for path in (ROOT / "lab").glob("*.py") if "if __name__ ==" in path.read_text(encoding="utf-8"))
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy, of what tests imported
 
@@ -44,6 +44,8 @@ HOW = {
     "lab.suite": lambda given: ["model", "--only", "problems.jsonl", "--k", "2", "--max-new-tokens", "8"],  # no downloads
     "lab.rephrase": ["--limit", "2", "--votes", "2", "--max-new-tokens", "4"],
     "lab.report": [],
+    "lab.tinycode": [],
+    "benchmarks/code.py": ["--programs", "9", "--repeats", "1", "--problems", "2", "--k", "2", "--max-new-tokens", "4"],
     "lab.tinyworld": None,  # a full warm start; --help is run below
     "docs/schematics.py": None,  # writes into the repository; drawn below
     "pytest": None,  # these are the tests
@@ -51,6 +53,7 @@ HOW = {
     "git": None,
 }
 FILES = dict.fromkeys(["gsm8k", "math500@level=3-5", "FILE", "rephrased.jsonl"], "problems.jsonl")  # of --data
+FILES["benchmarks/functions.jsonl"] = str(ROOT / "benchmarks" / "functions.jsonl")
 SHELL = r"""emit() { printf '%s\0' "$@" END; }
 python() { emit python "$@"; }; pip() { emit pip "$@"; }; git() { emit git "$@"; }; cd() { :; }
 """
@@ -182,7 +185,7 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
             option = word
         elif option == "--data" or name == "lab.rephrase" and not option:
             word = FILES.get(word, word)
-        elif option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
+        elif "MODEL" == word or option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
             word = "model"
         elif option == "--seeds" and given[-1] != "--seeds" or option == "--compare" and len(given) - given.index(option) > 3:
             continue  # one seed and three methods stand for all
