@@ -185,7 +185,7 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
             option = word
         elif option == "--data" or name == "lab.rephrase" and not option:
             word = FILES.get(word, word)
-        elif "MODEL" == word or option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
+        elif word == "MODEL" or option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
             word = "model"
         elif option == "--seeds" and given[-1] != "--seeds" or option == "--compare" and len(given) - given.index(option) > 3:
             continue  # one seed and three methods stand for all
