@@ -97,14 +97,14 @@ def challenge(agent: Agent, problem: Problem, draft: str, answer: str | None, o)
     summary that does not fit the model's context loses its beginning. Drafter and challenger share base and template.
     """
     if o.data == "tiny":
-        summary, mark, answer = draft, rivals.MARK, answer or rivals.stated(draft)
+        summary, mark, ask, answer = draft, rivals.MARK, rivals.reading, answer or rivals.stated(draft)
     else:
-        summary, mark = drafts.summary(opening(agent.prompt(problem)) + draft), drafts.MARK
-    summary = drafts.withhold(summary, answer or extract_answer(summary, agent.answer_style), mark)
+        summary, mark, ask = drafts.summary(opening(agent.prompt(problem)) + draft), drafts.MARK, drafts.ask
+    withhold = drafts.withhold_program if agent.answer_style == "code" else drafts.withhold
+    summary = withhold(summary, answer or extract_answer(summary, agent.answer_style), mark)
 
     def prompt(text: str) -> str:
-        return rivals.reading(problem.question, text) if o.data == "tiny" else agent.wrap(
-            drafts.ask(problem.question, text), problem.image)  # fmt: skip
+        return agent.wrap(ask(problem.question, text), problem)
 
     while summary and not fits(agent, prompt(summary), o.max_new_tokens):
         summary = summary[len(summary) // 2 + 1 :]

@@ -30,8 +30,7 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lora
-from lab.answers import extract_answer
-from lab.data import Problem, UserError
+from lab.data import Problem, Prompt, UserError
 from lab.models import (
     can_share_prompt,
     chat,
@@ -39,12 +38,12 @@ from lab.models import (
     encode_all,
     end_tokens,
     inputs,
-    opening,
+    read_answers,
     spoken,
     stopped,
     with_own_prompt,
 )
-from lab.vision import Cache, Prompt
+from lab.vision import Cache
 
 # ---------------------------------------------------------------- an agent and what it wrote
 
@@ -58,7 +57,7 @@ class Agent:
     tokenizer: PreTrainedTokenizerBase
     adapter: str | int | None = None  # the adapter that is this agent; None: the model's own weights are
     optimizer: torch.optim.Optimizer | None = None
-    answer_style: str = "boxed"  # how an answer is read from a completion (lab.answers.extract_answer)
+    answer_style: str = "boxed"  # how an answer is read from a completion (lab.models.read_answers)
     system: str | None = None
     rephrase: bool = False  # reads `Problem.rephrased` where there is one (the paper's data decoupling)
     thinking: bool = False  # asks chat templates that know the switch for private reasoning first (Qwen3)
@@ -73,11 +72,12 @@ class Agent:
 
     def prompt(self, problem: Problem) -> str:
         """The text this agent is given: its form of the question in its own chat template."""
-        return self.wrap(problem.rephrased if self.rephrase and problem.rephrased else problem.question, problem.image)
+        return self.wrap(problem.rephrased if self.rephrase and problem.rephrased else problem.question, problem)
 
-    def wrap(self, question: str, image=None) -> Prompt:
-        """A question, and its picture, in this agent's chat template, up to where its answer begins."""
-        return Prompt(chat(question, self.tokenizer, self.system, self.thinking, image is not None), image)
+    def wrap(self, question: str, problem: Problem | None = None) -> Prompt:
+        """A question, and the picture of its problem, in this agent's chat template, up to where its answer begins."""
+        sees = problem is not None and problem.image is not None
+        return Prompt(chat(question, self.tokenizer, self.system, self.thinking, sees), problem)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """What training moves: the adapter, or every weight of the model."""
@@ -189,11 +189,7 @@ def sample_cohort(
         for n in who:
             part = rollouts[n] = written.prompts(slice(start, start + len(prompts[n])))
             start += len(prompts[n])
-            part.answers = [
-                [extract_answer(opening(prompt) + text, agents[n].answer_style) if done else None
-                 for text, done in zip(texts, ended, strict=True)]
-                for prompt, texts, ended in zip(prompts[n], part.texts, part.finished.tolist(), strict=True)
-            ]  # fmt: skip
+            part.answers = read_answers(agents[n].answer_style, prompts[n], part.texts, part.finished.tolist())
     return rollouts
 
 

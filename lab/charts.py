@@ -135,7 +135,7 @@ def paired(side: Side, base: Side | None) -> list[float]:
 
 def world(config: dict) -> str:
     """What the problems are called."""
-    known = {"tiny": "the tiny world", "eyes": "tiny pictures", "sums": "the 64 sums"}
+    known = {"tiny": "the tiny world", "eyes": "tiny pictures", "tinycode": "the tiny world of code", "sums": "the 64 sums"}
     return known.get(config["data"], Path(config["data"]).name)
 
 

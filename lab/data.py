@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from huggingface_hub import hf_hub_url
 
+from lab.code import Inputs, read_tests
 from lab.extract import NUMBER, extract_answer
 
 
@@ -43,6 +44,18 @@ class Problem:
     topic: str = ""
     rephrased: str | None = None
     image: object = None
+    tests: Inputs | None = None  # of a problem whose answers are programs; what they should say is `answer`, see code.py
+
+
+class Prompt(str):
+    """The text that an agent reads. It knows its problem: a picture goes with it, and a program is an answer by its tests."""
+
+    problem: Problem | None
+
+    def __new__(cls, text: str, problem: Problem | None = None):
+        prompt = super().__new__(cls, text)
+        prompt.problem = problem
+        return prompt
 
 
 class Source(NamedTuple):
@@ -73,13 +86,14 @@ SOURCES = {  # name/part; a name with a test part alone is one list, of which `h
 }
 SOURCES = {key: Source(*row) for key, row in SOURCES.items()}
 NAMES = list(dict.fromkeys(key.partition("/")[0] for key in SOURCES))
-WORLDS = ("tiny", "eyes")  # made here: lab/tinyworld.py and lab/tinyeyes.py
+WORLDS = ("tiny", "eyes", "tinycode")  # made here, with models of their own: tinyworld.py, tinyeyes.py, tinycode.py
 KNOWN = f"sums, products, {', '.join(NAMES)}, hub:NAME, or a .jsonl / .json file"
 
 # Field names met in public data sets; of several in one record the first that is filled counts.
 QUESTION = ("question", "problem", "prompt", "original")
 ANSWER = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
 REPHRASED = ("rephrased", "rewritten")
+STATEMENT = ("description", "text", "statement")  # of problems with tests, a question too
 TOPIC = ("topic", "subject", "level", "source")
 IMAGE = ("image", "images", "image_path")
 # What JSON makes of a TeX command written with one backslash: of \frac a form feed and "rac", of \theta a tab and "heta".
@@ -141,15 +155,17 @@ def to_problem(record, folder: Path = Path(), place: str = "") -> Problem:
     """
     if not isinstance(record, dict):
         raise ValueError(f"not a JSON object with named fields but a {type(record).__name__}")
-    _, question = field(record, QUESTION)
+    tests, answer, ask = read_tests(record) or (None, None, "")
+    _, question = field(record, QUESTION + STATEMENT * bool(tests))
     if not question:
         raise ValueError(f"no question: none of the fields {', '.join(QUESTION)} is filled")
-    answer, image = reference_answer(*field(record, ANSWER)), None
+    answer, image = answer if tests else reference_answer(*field(record, ANSWER)), None
+    topic, rephrased = (field(record, names, False)[1] for names in (TOPIC, REPHRASED))
     for name in [name for name in IMAGE if record.get(name)][:1]:
         from lab import vision  # with PyTorch, which the theory's figures do without
 
         image, question = vision.stored(name, record[name], folder, place), question.replace("<image>", "").strip()
-    return Problem(question, answer, field(record, TOPIC, False)[1], field(record, REPHRASED, False)[1] or None, image)
+    return Problem(f"{question}{ask}", answer, topic, rephrased and f"{rephrased}{ask}" or None, image, tests)
 
 
 def parse_json(text: str):
@@ -219,9 +235,10 @@ def read_file(path: Path) -> list[tuple[str, object]]:
 
 
 def answer_style(source: str) -> str:
-    """How answers to these problems are read unless --answer says otherwise: "number" or "boxed"."""
+    """How answers to these problems are read unless --answer says otherwise: "number", "boxed" or "code"."""
     name = source.partition("@")[0]
-    return SOURCES[f"{name}/test"].style if name in NAMES else "number" if name in (*WORLDS, "sums", "products") else "boxed"
+    own = {"tinycode": "code"} | dict.fromkeys(("tiny", "eyes", "sums", "products"), "number")
+    return SOURCES[f"{name}/test"].style if name in NAMES else own.get(name, "boxed")
 
 
 def need(what: str, problems: Sequence[Problem], source: str, who: str) -> list[Problem]:

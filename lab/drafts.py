@@ -9,13 +9,18 @@ left open there, and is ours. What is withheld is the draft's own answer, right 
     other   A mention has the same signs, spaces and TeX sizing aside; or it has the same value and fills a formula, a side
             of an equation or a clause: 1+x for x+1.
 
+    program The whole program is the answer: every block, every line and inline span that is a statement, and what else spells one
+            of their lines. Prose stays, formulas in it too, unless the program has them as a line.
+
 Not caught: numbers in several parts ("two and a half", "one half"), one item of a list, ordinals, number words of other
 languages, and all that can be worked out from the text that is left.
 """
 
+import ast
 import re
 
 from lab.answers import canonical
+from lab.code import BLOCK
 from lab.extract import DASHES, DECIMAL, MAX_CHARS, NUMERAL, SCALE, SCALES, boxes
 
 MARK = "[answer withheld]"
@@ -138,6 +143,36 @@ def withhold(text, answer, mark=MARK):
         text = _hide_spelled(text, answer, mark)
         text = text if is_number else _hide_formulas(text, answer, key, mark)
     return _hide_numbers(text, key, mark) if is_number else text
+
+
+def is_code(line):
+    """Whether a line of prose is a statement of Python, or begins one."""
+    line = line.strip(" \t`>")
+    if re.match(r"(async +)?(def|class) +\w+ *[(:]|[\w.]+ *=[^=]*[(\[{,\\]$", line):
+        return True
+    for form in ("{}", "{}\n pass", "if 1:\n pass\n{}\n pass", "try:\n pass\n{}\n pass") if len(line) < 1000 else ():
+        try:
+            last = ast.parse(form.format(line)).body[-1]
+        except (SyntaxError, ValueError, IndexError, MemoryError, RecursionError):
+            continue
+        works = any(isinstance(part, (ast.Call, ast.Lambda, ast.comprehension)) for part in ast.walk(last))
+        return works or not isinstance(last, (ast.Expr, ast.AnnAssign))
+    return False
+
+
+def withhold_program(text, answer, mark=MARK):
+    """`text` with every program in it replaced by `mark`, as above; `answer`, what the program does, plays no part."""
+    hidden, lines, inside = [block[0] for block in BLOCK.finditer(text)], [], False
+    for line in BLOCK.sub(lambda _: mark, text).split("\n"):
+        # A body is indented, and what closes a bracket belongs to what opened it.
+        inside = is_code(line) or (inside and (not line.strip() or line[0] in " \t" or not line.strip(" )]},:")))
+        hidden += [line] * inside
+        lines += [mark if inside else line] * (not inside or lines[-1:] != [mark])
+    text = re.sub(r"`([^`\n]+)`", lambda span: mark if is_code(span[1]) else span[0], "\n".join(lines))
+    said = [re.sub(r"^\s*(return|print)\b|#.*", "", line) for line in "\n".join(hidden).split("\n")[:400]]
+    spelled = sorted({tuple(re.findall(r"\w+|[^\w\s]", line)) for line in said}, key=len, reverse=True)
+    found = "|".join(r"\s*".join(map(re.escape, signs)) for signs in spelled if len(signs) > 2)
+    return re.sub(rf"(?<!\w)(?:{found})(?!\w)", lambda _: mark, text) if found else text
 
 
 def ask(question, draft):

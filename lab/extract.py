@@ -5,11 +5,14 @@ What a numeral looks like is said here once, for completions, for the tokens of 
     boxed   The last complete, non-empty \boxed or \fbox after any </think>; None if a later box is cut off.
     number  The last number, as it is written; None where it is only a part of what is written, as in 3\sqrt2.
     choice  The letter of a multiple choice; None where two letters stand, or where it is denied.
+    code    A program: the last fenced Python block, see code.py; what it does is its answer.
 """
 
 import re
 from collections import deque
 from unicodedata import category, decimal, decomposition, normalize
+
+from lab.code import last_program
 
 MAX_CHARS = 600  # longer answers are compared as text, spaces aside
 
@@ -139,7 +142,7 @@ def last_choice(text):
     return None
 
 
-STYLES = {"boxed": last_box, "number": last_number, "choice": last_choice}  # how an answer is read: a new style is one row
+STYLES = {"boxed": last_box, "number": last_number, "choice": last_choice, "code": last_program}  # a new one is one row
 
 
 def extract_answer(text, style="boxed"):

@@ -41,7 +41,8 @@ def try_out(agents: Sequence[Agent]) -> None:
     plain     each text alone and in one pass, with nothing said of masks or positions: the model as it is by itself
     """
     shown = [hasattr(agent.tokenizer, "processor") for agent in agents]  # then pictures of two shapes, one with each question
-    prompts = [[agent.wrap(*asked) for asked in zip(QUESTIONS, try_pictures() if sees else [None] * 2, strict=True)]
+    prompts = [[agent.wrap(q, Problem(q, image=picture) if picture else None)
+                for q, picture in zip(QUESTIONS, try_pictures() if sees else [None] * 2, strict=True)]
                for agent, sees in zip(agents, shown, strict=True)]  # fmt: skip
     if not all(fits(agent, text, NEW) for agent, texts in zip(agents, prompts, strict=True) for text in texts):
         return  # then no problem fits either, which is said where problems are read
@@ -119,7 +120,7 @@ def inputs(o, agents: Sequence[Agent], data: tuple[list[Problem], list[Problem]]
     Weights are hashed by the sums of their rows' bits, which are exact and in no order: all weights count, and little is copied.
     """
     def told(p: Problem) -> list:
-        return [p.question, p.answer, p.topic, p.rephrased, *(picture.digest for picture in [p.image] if picture)]
+        return [p.question, p.answer, p.topic, p.rephrased, *([p.image.digest] if p.image else []), *(p.tests or [])]
 
     found = {"problems": json.dumps([[told(p) for p in part] for part in data]).encode()}
     weights = {}  # of each model once, adapters apart: agents may share a base

@@ -88,7 +88,7 @@ def load_run(run: Path, place: Path, only: str | None, o: Options) -> Loaded:
         places = [str(place / name) for name in agent_names(own.agents)]
         agents = setup.make_cohort(dataclasses.replace(own, models=places, beta=0.0), problems)
         for agent in agents:
-            agent.tokenizer.plain_prompt = own.data == "tiny"
+            agent.tokenizer.plain_prompt = own.data in WORLDS
     else:
         agents = agon.make_agents(own) if kind is agon else setup.make_cohort(own, problems)
         for agent in agents:
@@ -110,7 +110,7 @@ def load_model(source: str, n: int, o: Options) -> Loaded:
     most = o.eval_problems
     problems = runs.read_data(o.data, most or 120)[1] if o.data in WORLDS else load_problems(o.data, "test", most)
     model, tokenizer = models.load_model(base, models.pick_device(o.device), o.dtype, any(p.image for p in problems))
-    tokenizer.plain_prompt = o.data == "tiny"
+    tokenizer.plain_prompt = o.data in WORLDS
     agent = Agent(agent_names(n + 1)[n], model, tokenizer, peft.load(model, "A", source) if config.exists() else None,
                   answer_style=o.answer or answer_style(o.data), system=o.system, stop=o.stop)  # fmt: skip
     return [(n, agent)], runs.fitting(problems, [agent], o.max_new_tokens), o

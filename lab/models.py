@@ -16,7 +16,9 @@ from torch.nn.functional import pad
 from transformers import DynamicCache, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicLayer
 
+from lab import code
 from lab.data import UserError
+from lab.extract import extract_answer
 from lab.vision import Cache, look, positions, read_pictures, together
 
 
@@ -214,7 +216,22 @@ def with_own_prompt(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: 
     return whole, whole_mask, pad(ids, (before, 0)), pad(mask, (before, 0))
 
 
-# ---------------------------------------------------------------- prompts
+# ---------------------------------------------------------------- prompts, and the answers to them
+
+
+def read_answers(style: str, prompts: list[str], texts: list[list[str]], ended: list[list[bool]]) -> list[list[str | None]]:
+    """The answers [P][K] to P prompts, None where a completion has none or did not end; of a program it is the behaviour."""
+    found = [[extract_answer(opening(prompt) + text, style) if done else None for text, done in zip(*group, strict=True)]
+             for prompt, *group in zip(prompts, texts, ended, strict=True)]  # fmt: skip
+    tests = [prompt.problem.tests for prompt in prompts if getattr(prompt, "problem", None)]  # a judge's prompt has none
+    if any((one is None) == (style == "code") for one in tests):
+        raise UserError("--answer code and problems with tests go together" + ": these have none" * (style == "code"))
+    if style != "code":
+        return found
+    if not tests:
+        return [[None] * len(group) for group in found]
+    keys = iter(code.behaviours([(program, own) for own, group in zip(tests, found, strict=True) for program in group]))
+    return [[next(keys) for _ in group] for group in found]
 
 
 TEXT = "\ufdd0"  # stands, where data spell a token of the tokenizer's, behind the first letter: `encode` reads on anew from there
@@ -267,7 +284,7 @@ def chat(question: str, tokenizer, system: str | None = None, thinking: bool = F
     The question is data, and may quote a model: control tokens that it spells out are text to `encode`, which finds TEXT there.
     """
     system = system and system.strip()
-    if getattr(tokenizer, "plain_prompt", False):
+    if getattr(tokenizer, "plain_prompt", False) and not sees:
         if system:
             raise UserError("this model reads the bare question and has no place for a system text: leave it out")
         return question
@@ -306,12 +323,13 @@ def encode(prompt: str, tokenizer) -> list[int]:
 
 
 def encode_all(prompt: str, tokenizer) -> tuple[list[int], dict[str, Tensor]]:
-    """Token ids of a prompt (`lab.vision.Prompt`) and what its picture became, {} without one; `inputs` takes both."""
-    if getattr(prompt, "image", None) is None:
+    """Token ids of a prompt (`lab.data.Prompt`) and what its picture became, {} without one; `inputs` takes both."""
+    image = getattr(getattr(prompt, "problem", None), "image", None)
+    if image is None:
         return encode(prompt, tokenizer), {}
     first, *quoted = prompt.split(TEXT)
     try:
-        ids, seen = look(first, prompt.image, tokenizer)
+        ids, seen = look(first, image, tokenizer)
     except ValueError as error:
-        raise UserError(f"{prompt.image.name}: {next(iter(str(error).splitlines()), 'it cannot be read')}") from None
+        raise UserError(f"{image.name}: {next(iter(str(error).splitlines()), 'it cannot be read')}") from None
     return ids + [i for part in quoted for i in tokenizer.encode(part, add_special_tokens=False)], seen

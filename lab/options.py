@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
-from lab import runs
-from lab.data import WORLDS, UserError
+from lab import code, runs
+from lab.data import WORLDS, UserError, answer_style
 from lab.extract import STYLES
 from lab.methods import hooks_of
 from rewards import REWARDS
@@ -37,9 +37,10 @@ Rule = tuple[Callable[..., bool], str]
 class Sampling:
     """What every command that samples can be told."""
 
-    data: str = "tiny"  # problems: tiny, eyes (pictures), sums, products, gsm8k, math500, hub:NAME, or a .jsonl / .json file
-    # read from the last \boxed{}, the last number, or the letter of a choice (default: boxed; tiny, sums, products, gsm8k:
-    # number)
+    # problems: tiny, eyes (pictures), tinycode (programs), sums, products, gsm8k, math500, hub:NAME, or a .jsonl / .json file
+    data: str = "tiny"
+    # read from the last \boxed{}, the last number, the letter of a choice, or a program, which is run on the problem's tests
+    # (default: boxed; tiny, eyes, sums, products, gsm8k: number; tinycode: code)
     answer: Answer | None = None
     system: str | None = None  # system text of every prompt
     stop: str | None = None  # text that ends a completion besides the end token; base models need one, such as $'\n'
@@ -48,6 +49,7 @@ class Sampling:
     temperature: Above = 1.0  # sampling temperature, also that of every log-prob
     seed: Seed = 0  # decides every draw
     device: str = "auto"  # auto (cuda where there is one, else cpu), cpu, cuda, mps, ...
+    unsafe_code: bool = False  # run programs that a model writes with all your rights, where there is no sandbox for them
     dtype: Dtype = "float32"  # of the model's weights; bfloat16 goes with LoRA, whose adapters are float32
 
 
@@ -85,7 +87,7 @@ PRESETS = {
 GROUPS = {  # of --help, in this order; what is named nowhere comes last
     "what matters first": "method methods compare models model agents data steps prompts k n lr seed out resume",
     "what is trained": "preset cohort strengths start b_std rank alpha lora_rank lora_alpha lora_targets device dtype",
-    "on what": "compare_agents topics rephrase system answer stop thinking eval_data eval_problems eval_k eval_every",
+    "on what": "compare_agents topics rephrase system answer unsafe_code stop thinking eval_data eval_problems eval_k eval_every",
     "how": "votes max_new_tokens temperature lrs epochs clip beta average scale format tiebreak max_grad_norm micro_batch"
            " checkpointing",
     "where to, and what is shown": "seeds name save_every samples log solve question",
@@ -115,11 +117,11 @@ RULES: list[Rule] = [
      "--system, --answer, --stop and --thinking belong to real models: give --models and --data"),
     (lambda o: len(set(o.topics or ())) < len(o.topics or ()), "--topics names a topic twice"),
     (lambda o: o.checkpointing and not o.lora_rank and not o.models, "--checkpointing goes with --lora-rank or real models"),
-    (lambda o: o.data == "tiny" and o.max_new_tokens > 200,
+    (lambda o: o.data in WORLDS and o.max_new_tokens > 200,
      "--max-new-tokens: the tiny models read 256 tokens in all, so at most 200 new ones (their texts take 40)"),
-    (lambda o: o.topics and o.data not in WORLDS, "--topics belongs to the tiny worlds (--data tiny, or eyes)"),
+    (lambda o: o.topics and o.data not in WORLDS, "--topics belongs to the tiny worlds (--data tiny, eyes or tinycode)"),
     (lambda o: (o.models is None) != (o.data in WORLDS),
-     "the tiny models solve the tiny world, and real models real problems: give --models and --data together"),
+     "the tiny models solve the tiny worlds, and real models real problems: give --models and --data together"),
     (lambda o: o.strengths and (o.models or len(o.strengths) != 2 or not all(0 < p < 1 for p in o.strengths)),
      "--strengths takes two shares between 0 and 1, strong and weak, in the tiny world"),
     (lambda o: o.cohort != "complementary" and (o.models or o.agents != 2 or o.data != "tiny"),
@@ -245,6 +247,9 @@ def command(name: str, arguments: Sequence[str] | None, about: str, kind, rules:
         runs.typed = ["python", name, *(sys.argv[1:] if arguments is None else arguments)]
         o = parse(arguments, about, kind)
         check(o, rules, of_each_method)
+        code.unsafe = getattr(o, "unsafe_code", False)
+        if "code" in (getattr(o, "answer", None), answer_style(getattr(o, "data", None) or "")):
+            code.sandbox()  # or else it says so now
         return act(o)
 
     return runs.command(name, parsed, left, lower)
@@ -273,7 +278,7 @@ def resumed(folder: str, typed: dict, kind):
             check_values(kind, saved)
         except UserError as error:
             raise UserError(f"{folder}/config.json: {error}") from None
-    free = ["save_every", "device", "samples", "log"]
+    free = ["save_every", "device", "samples", "log", "unsafe_code"]
     teacher = str(saved.get("method")) in REWARDS and hooks_of(saved["method"]).needs_teacher  # it slows down over the steps
     if not runs.is_comparison(saved) and not teacher:  # the runs of a comparison stay comparable
         free.append("steps")

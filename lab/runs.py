@@ -38,7 +38,7 @@ from transformers.utils import logging as hf_logging
 
 import lora
 from grpo import Agent
-from lab import guards, peft, show, tinyeyes, tinyworld
+from lab import code, guards, peft, show, tinycode, tinyeyes, tinyworld
 from lab.data import WORLDS, Problem, UserError, train_and_test
 from lab.models import fits, whole_model
 from lab.vision import saved_with
@@ -328,7 +328,7 @@ def begin(place: Path, agents: Sequence[Agent], steps: int) -> int:
 
 def world(source: str):
     """The module of a world that is made here."""
-    return {"tiny": tinyworld, "eyes": tinyeyes}[source]
+    return {"tiny": tinyworld, "eyes": tinyeyes, "tinycode": tinycode}[source]
 
 
 def read_data(source: str, most: int, topics: Sequence[str] | None = None) -> tuple[list[Problem], list[Problem]]:
@@ -591,7 +591,7 @@ def command(name: str, act: Callable[[], int], left: str, lower: str) -> int:
     try:
         with contextlib.redirect_stdout(guards.Shown(sys.stdout)), out_of_memory(f"lower {lower}"):
             return act()
-    except (UserError, lora.LoraError) as error:
+    except (UserError, lora.LoraError, code.SandboxError) as error:
         print(f"{name}: {error}", file=guards.Shown(sys.stderr))
     except FloatingPointError as error:
         print(f"{name}: {error}: the model's weights or --temperature are at fault", file=sys.stderr)

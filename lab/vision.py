@@ -1,9 +1,9 @@
 """Agents that see: what a picture is here, and how it goes with the one pass in which a model reads its prompt.
 
-A prompt is text with a mark where the picture stands, and the picture beside it (`Prompt`). The model's own processor turns both
-into token ids, in which the mark has become as many places as the picture takes, and tensors (`look`). These go into the
-prompt's pass and into no other: the K completions continue its cache, so a picture is read once a group, in sampling and in
-learning, and gradients flow back through the cache, exactly.
+A prompt is text with a mark where the picture stands, and knows its problem's picture (`lab.data.Prompt`). The model's own
+processor turns both into token ids, in which the mark has become as many places as the picture takes, and tensors (`look`).
+These go into the prompt's pass and into no other: the K completions continue its cache, so a picture is read once a group, in
+sampling and in learning, and gradients flow back through the cache, exactly.
 
 Two things differ by family, and both stay in this file:
   - What a processor returns is strung together, picture after picture, or has one row a token (`..._token_type_ids`): `together`.
@@ -136,17 +136,6 @@ def decoded(text: str) -> bytes | None:
 
 
 # ---------------------------------------------------------------- a prompt and its picture, for one model
-
-
-class Prompt(str):
-    """The text of a prompt, and the picture that belongs to it, if any."""
-
-    image: Picture | None
-
-    def __new__(cls, text: str, image: Picture | None = None):
-        prompt = super().__new__(cls, text)
-        prompt.image = image
-        return prompt
 
 
 def read_pictures(processor):

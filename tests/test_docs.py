@@ -28,7 +28,7 @@ from lab import rivals, tinyeyes, tinyworld
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOTEBOOK = ROOT / "docs" / "cohort.ipynb"
-LAB = sorted(path.stem for path in (ROOT / "lab").glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
+LAB = sorted(path.stem for path in (ROOT / "lab").glob("*.py") if "if __name__ ==" in path.read_text(encoding="utf-8"))
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy, of what tests imported
 
@@ -44,6 +44,8 @@ HOW = {
     "lab.suite": lambda given: ["model", "--only", "problems.jsonl", "--k", "2", "--max-new-tokens", "8"],  # no downloads
     "lab.rephrase": ["--limit", "2", "--votes", "2", "--max-new-tokens", "4"],
     "lab.report": [],
+    "lab.tinycode": [],
+    "benchmarks/code.py": ["--programs", "9", "--repeats", "1", "--problems", "2", "--k", "2", "--max-new-tokens", "4"],
     "lab.tinyworld": None,  # a full warm start; --help is run below
     "lab.tinyeyes": None,  # so too
     "benchmarks/eyes.py": None,  # of a run on pictures: drawn in test_vision.py
@@ -53,6 +55,7 @@ HOW = {
     "git": None,
 }
 FILES = dict.fromkeys(["gsm8k", "math500@level=3-5", "FILE", "rephrased.jsonl", "pictures.jsonl"], "problems.jsonl")  # of --data
+FILES["benchmarks/functions.jsonl"] = str(ROOT / "benchmarks" / "functions.jsonl")
 SHELL = r"""emit() { printf '%s\0' "$@" END; }
 python() { emit python "$@"; }; pip() { emit pip "$@"; }; git() { emit git "$@"; }; cd() { :; }
 """
@@ -187,7 +190,7 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
             word = FILES.get(word, word)
         elif option == "--eval-data" and given[-1] == option:
             word = "sums"  # which is no download
-        elif option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
+        elif word == "MODEL" or option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
             word = "model"
         elif option in ("--seeds", "--eval-data") and given[-1] != option:
             continue

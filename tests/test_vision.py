@@ -525,4 +525,4 @@ def test_who_reads_a_draft_sees_the_picture():
     """Agon's second pass: the problem again, with a summary of a draft, and without what it is about."""
     (agent,) = seeing("llava")
     prompt = agon.challenge(agent, PROBLEMS[0], "w5 so w6", "w6", agon.Options(model="x", data="file"))
-    assert prompt.image is PROBLEMS[0].image and prompt.count("<image>") == 1
+    assert prompt.problem is PROBLEMS[0] and prompt.count("<image>") == 1
