@@ -80,13 +80,14 @@ def load_run(run: Path, place: Path, only: str | None, o: Options) -> Loaded:
     o = o.settled(vars(own) | {"k": own.eval_k})
     device = own.device if o.device == "auto" else o.device
     own = dataclasses.replace(own, checkpointing=False, max_new_tokens=o.max_new_tokens, device=device)
+    places = [str(place / name) for name in agent_names(getattr(own, "agents", 2))]
+    here = [n for n, folder in enumerate(places) if Path(folder).exists()]  # where every process saves its own: not all
     if kind is cohort and not own.lora_rank:  # the checkpoint holds whole models: those that training began with are not needed
-        places = [str(place / name) for name in agent_names(own.agents)]
-        agents = setup.make_cohort(dataclasses.replace(own, models=places, beta=0.0))
+        agents = setup.make_cohort(dataclasses.replace(own, models=places, beta=0.0), here)
         for agent in agents:
             agent.tokenizer.plain_prompt = own.data == "tiny"
     else:
-        agents = agon.make_agents(own) if kind is agon else setup.make_cohort(own)
+        agents = agon.make_agents(own) if kind is agon else setup.make_cohort(own, here)
         for agent in agents:
             peft.load(agent.model, agent.adapter, place / agent.name)
     if o.data in (None, own.data):

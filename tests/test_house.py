@@ -15,11 +15,12 @@ LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 60,  # one portrait from the command line, slices of a ring of three
     "style.py": 10,  # a name with $ is text; a figure without a format is refused
     "data.py": 45,  # the sources of the suites, and what JSON does to TeX
-    "models.py": 53,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
-    "runs.py": 78,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
+    "models.py": 54,  # a question stands in its prompt, whatever the template wants, and what it spells stays text
+    "runs.py": 80,  # samples.jsonl, where a run comes from; metrics or optimizer of other content; SIGTERM, SIGHUP, threads
     "options.py": 45,  # --help in groups; a run's config.json is read through the rules of the command line
     "memory.py": 20,  # what cannot fit is refused before it is made
-    "setup.py": 15,
+    "setup.py": 24,  # the agents of one process among others
+    "methods.py": 6,  # what passes between processes, in one process nothing
     "__init__.py": 12,  # one line for Ctrl-C while this project is imported
 }
 LATER = {  # what came later brings its own file and its own budget
@@ -29,6 +30,7 @@ LATER = {  # what came later brings its own file and its own budget
     "charts.py": 310,  # figures of runs and comparisons for a lecture
     "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
     "guards.py": 150,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read
+    "ranks.py": 130,  # one agent a process: what passes between them, waits, deaths, what is refused
     "motion.py": 103,  # the window, and starts that fall through a portrait
 }
 TOP = {"README.md", "requirements.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}
