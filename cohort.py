@@ -30,7 +30,7 @@ from grpo import Agent, Rollouts, group_advantages, group_statistics, sample_coh
 from lab import charts, guards, memory, options, report, runs, setup, show, tinyworld
 from lab.answers import same_answer
 from lab.data import Problem, UserError
-from lab.evaluate import evaluate, omega
+from lab.evaluate import Report, evaluate, omega
 from lab.methods import Hooks, hooks_of
 from lab.options import Above, Count, Group, NotBelow0, Training, Whole
 from rewards import REWARDS, majorities
@@ -89,12 +89,13 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
     truths = [problem.answer for problem in problems]  # P answers; only ground truth and the metrics read them
     # 1. Every agent answers every question K times.
     prompts = [[agent.prompt(problem) for problem in problems] for agent in agents]
-    draws = runs.generators(o.seed, runs.SAMPLING, step, len(agents))
+    draws = runs.generators(o.seed, runs.SAMPLING, step, len(agents), hooks.first)
     written = sample_cohort(agents, prompts, hooks.width, o.max_new_tokens, o.temperature, draws)  # N Rollouts of [P,W]
     # 2. The votes, in Co-RL the only thing that agents tell each other. W = K, unless --votes asks for more.
-    ballots = hooks.ballots(written, problems, step)  # N lists [P][W] of answers
+    own = hooks.ballots(written, problems, step)  # N lists [P][W] of answers
+    ballots = hooks.exchange(own, step)  # the same, unless agents live in other processes (lab/ranks.py)
     rollouts = hooks.rollouts(written, problems, step)  # N Rollouts of [P,K]: those that are trained on
-    line = {"step": step, "agreement": agreement_on_ring(written), "agents": {}, "samples": []}
+    line = {"step": step, "agreement": agreement_on_ring([part.answers for part in written]), "agents": {}, "samples": []}
     for n, agent in enumerate(agents):
         # 3. Each rollout is paid for giving the label: in Co-RL the majority answer of agent n-1.
         labels = method.labels(n, ballots, truths)  # P answers, or None
@@ -104,7 +105,7 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
         learned = update(agent, *hooks.batch(n, rollouts, advantages), **o.learning())
         line["agents"][agent.name] = describe(rollouts[n], rewards, labels, truths) | learned | hooks.figures(n, written)
         line["samples"] += show.pick(agent.name, problems, prompts[n], rollouts[n], rewards, labels)
-    hooks.after(step)
+    hooks.after(step, line)
     return line
 
 
@@ -126,42 +127,53 @@ def describe(rollouts: Rollouts, rewards: Tensor, labels: Sequence[str | None], 
     }
 
 
-def agreement_on_ring(written: Sequence[Rollouts]) -> float | None:
+def agreement_on_ring(answers: Sequence[list]) -> float | None:
     """Share of (agent, question) pairs in which agent and peer have the same majority answer; None without a peer.
 
-    A question on which either has no majority counts as disagreement.
+    `answers` are those of N agents, [P][K] each. A question on which either has no majority counts as disagreement.
     """
-    votes = [majorities(rollouts.answers) for rollouts in written]  # N lists of P
+    votes = [majorities(groups) for groups in answers]  # N lists of P
     pairs = [same_answer(*pair) for n, own in enumerate(votes) for pair in zip(own, votes[n - 1], strict=True)]
-    return sum(pairs) / len(pairs) if len(written) > 1 else None
+    return sum(pairs) / len(pairs) if len(answers) > 1 else None
 
 
-def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict:
-    """Held-out accuracy of every agent: `eval` over all problems, in the original wording for everybody.
+def examine(agents: Sequence[Agent], test: Sequence[Problem], o: Options, first: int = 0) -> dict[str, list[Report]]:
+    """Every agent's two reports on the held-out problems: in the original wording, and in the one that it trains on.
 
-    What the theory speaks of is measured on the wording that each agent reads in training: `probes`, the probability p by topic,
-    and for two agents `omega` by topic, the chance that two wrong answers are the same. `own_wording` is `eval` on that wording.
+    `first` is the place on the ring of the first of these agents. Empty where no problem has an answer to be graded by.
     """
     if not any(p.answer for p in test):
         return {}
 
-    def measured(n: int, rephrase: bool):
-        reader, draws = dataclasses.replace(agents[n], rephrase=rephrase), runs.generator(o.seed, runs.EVALUATION, n)
+    def measured(n: int, rephrase: bool) -> Report:
+        reader, draws = dataclasses.replace(agents[n], rephrase=rephrase), runs.generator(o.seed, runs.EVALUATION, first + n)
         return evaluate(reader, test, o.eval_k, o.max_new_tokens, o.temperature, draws)
 
     found = [measured(n, rephrase=False) for n in range(len(agents))]
     own = [measured(n, rephrase=True) if agent.rephrase else found[n] for n, agent in enumerate(agents)]
+    return {agent.name: list(pair) for agent, *pair in zip(agents, found, own, strict=True)}
+
+
+def assess(found: dict[str, list[Report]], test: Sequence[Problem], o: Options) -> dict:
+    """Held-out accuracy of every agent from its reports: `eval` over all problems, in the original wording for everybody.
+
+    What the theory speaks of is measured on the wording that each agent reads in training: `probes`, the probability p by topic,
+    and for two agents `omega` by topic, the chance that two wrong answers are the same. `own_wording` is `eval` on that wording.
+    """
+    if not found:
+        return {}
+    first = next(iter(found.values()))[0]
     line = {
-        "probes": {agent.name: one.by_topic for agent, one in zip(agents, own, strict=True)},
-        "eval": {agent.name: one.record() for agent, one in zip(agents, found, strict=True)},
-        "problems": found[0].problems,
-        "own_wording": {agent.name: one.record() for agent, one in zip(agents, own, strict=True) if agent.rephrase},
+        "probes": {name: reports[-1].by_topic for name, reports in found.items()},
+        "eval": {name: reports[0].record() for name, reports in found.items()},
+        "problems": first.problems,
+        "own_wording": {name: reports[1].record() for name, reports in found.items() if name in (o.rephrase or ())},
     }
-    if len(agents) == 2:
+    if len(found) == 2:
         graded = [problem for problem in test if problem.answer is not None]
-        by_topic = {t: [i for i, p in enumerate(graded) if p.topic == t] for t in found[0].by_topic}
+        by_topic = {t: [i for i, p in enumerate(graded) if p.topic == t] for t in first.by_topic}
         line["omega"] = {
-            topic: omega(*([one.answers[i] for i in where] for one in own), [graded[i].answer for i in where])
+            topic: omega(*([own[-1].answers[i] for i in where] for own in found.values()), [graded[i].answer for i in where])
             for topic, where in by_topic.items()
         }
     return line
@@ -170,25 +182,30 @@ def assess(agents: Sequence[Agent], test: Sequence[Problem], o: Options) -> dict
 # ---------------------------------------------------------------- a run
 
 
-def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Sequence[str]) -> runs.Work:
-    """One method on one cohort, ready to be trained; `methods` are those that share its problems."""
-    agents = setup.make_cohort(o, sum(data, []))
+def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Sequence[str], agents: Sequence[Agent] = (),
+              **others) -> runs.Work:  # fmt: skip
+    """One method on one cohort, ready to be trained; `methods` are those that share its problems.
+
+    `agents` are those of this process, if not all; `others` are hooks that know of the rest (lab/ranks.py).
+    """
+    agents = agents or setup.make_cohort(o, sum(data, []))
     for method in methods:
         hooks_of(method).accept(agents, method)
     hooks = hooks_of(o.method)(o, agents)
-    batch = setup.batches(o, setup.readable(o, agents, data[0], methods), o.topics)
-    test = runs.fitting(data[1], agents, o.max_new_tokens)
+    vars(hooks).update(others)
+    train = setup.readable(o, agents, data[0], methods)
+    batch, test = setup.batches(o, train, o.topics), runs.fitting(data[1], agents, o.max_new_tokens)
     everybody, elsewhere = [*agents, *hooks.teachers], setup.elsewhere(o, agents)
     samples = [sum(q.topic == topic for q in test) * o.eval_k for topic in {p.topic for p in test}]
     return runs.Work(
         agents=everybody,
         take=lambda step: train_step(agents, batch(step), step, o, hooks),
-        measure=lambda step: assess(agents, test, o) | {
-            f"eval on {source}": assess(*there, o)["eval"] for source, there in elsewhere.items()
+        measure=lambda step: assess(hooks.reports(examine(agents, test, o, hooks.first), step), test, o) | {
+            f"eval on {source}": assess(examine(*there, o), there[1], o)["eval"] for source, there in elsewhere.items()
         },
         need=memory.estimate(everybody, memory.at_a_time(o, memory.pictures(agents, test))),
         config={"agent_names": [a.name for a in agents], "compared": list(methods), "probe_samples": min(samples, default=0),
-                "inputs": guards.inputs(o, agents, data)},
+                "inputs": guards.inputs(o, agents, (train, test))},
     )
 
 

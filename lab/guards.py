@@ -155,6 +155,16 @@ def same_inputs(folder: Path, config: dict, now: dict) -> None:
         raise UserError(f"{folder} was made with other inputs: {', '.join(other)} changed since; put back what it began with")
 
 
+def like(ours, theirs) -> bool:
+    """Whether a message has the form of our own: the same keys, as many items, text where we have text; None goes for either."""
+    if isinstance(ours, dict):
+        return isinstance(theirs, dict) and ours.keys() == theirs.keys() and all(like(ours[key], theirs[key]) for key in ours)
+    if isinstance(ours, list):
+        return isinstance(theirs, list) and len(ours) == len(theirs) and all(map(like, ours, theirs))
+    kind = (str,) if isinstance(ours, str) else (int, float) if ours is not None else (str, int, float)
+    return theirs is None or isinstance(theirs, kind)
+
+
 # ---------------------------------------------------------------- what a terminal is shown
 
 

@@ -80,17 +80,18 @@ def load_run(run: Path, place: Path, only: str | None, o: Options) -> Loaded:
     o = o.settled(vars(own) | {"k": own.eval_k})
     device = own.device if o.device == "auto" else o.device
     own = dataclasses.replace(own, checkpointing=False, max_new_tokens=o.max_new_tokens, device=device)
+    places = [str(place / name) for name in agent_names(getattr(own, "agents", 2))]
+    here = [n for n, folder in enumerate(places) if Path(folder).exists()]  # where every process saves its own: not all
     if o.data in (None, own.data):
         problems = runs.read_data(own.data, o.eval_problems, getattr(own, "topics", None))[1]
     else:
         problems = load_problems(o.data, "test", o.eval_problems)
     if kind is cohort and not own.lora_rank:  # the checkpoint holds whole models: those that training began with are not needed
-        places = [str(place / name) for name in agent_names(own.agents)]
-        agents = setup.make_cohort(dataclasses.replace(own, models=places, beta=0.0), problems)
+        agents = setup.make_cohort(dataclasses.replace(own, models=places, beta=0.0), problems, here)
         for agent in agents:
             agent.tokenizer.plain_prompt = own.data in WORLDS
     else:
-        agents = agon.make_agents(own) if kind is agon else setup.make_cohort(own, problems)
+        agents = agon.make_agents(own) if kind is agon else setup.make_cohort(own, problems, here)
         for agent in agents:
             peft.load(agent.model, agent.adapter, place / agent.name)
     problems = agon.that_fit(problems, agents, own) if kind is agon else runs.fitting(problems, agents, o.max_new_tokens)

@@ -33,6 +33,7 @@ class Hooks:
     needs_rephrased = False  # every problem in two forms; each agent reads both
     needs_chat = False  # models that can judge a solution when they are asked to
     needs_teacher = False  # a slow copy of each agent, which is part of every checkpoint
+    first = 0  # place on the ring of the first agent in this process; lab/ranks.py has others in other processes
 
     def __init__(self, o, agents: Sequence[Agent]):
         self.o, self.agents = o, agents
@@ -60,6 +61,10 @@ class Hooks:
         """The answers that vote for each agent: N lists [P][W]."""
         return [rollouts.answers for rollouts in written]
 
+    def exchange(self, own: list[list], step: int) -> list[list]:
+        """The ballots of all agents, where `own` are those of the agents in this process: all there are."""
+        return own
+
     def rollouts(self, written: Sequence[Rollouts], problems: Sequence[Problem], step: int) -> list[Rollouts]:
         """What is paid and trained on: N Rollouts of [P,K]."""
         return [rollouts.first(self.o.k) for rollouts in written]
@@ -72,8 +77,12 @@ class Hooks:
         """More metrics of agent n. `tokens` counts all that was written for it, trained on or not."""
         return {"tokens": written_tokens(written[n])}
 
-    def after(self, step: int) -> None:
-        """What happens once every agent has learned."""
+    def after(self, step: int, line: dict) -> None:
+        """What happens once every agent has learned; `line` are the metrics of the step."""
+
+    def reports(self, found: dict, step: int) -> dict:
+        """The reports of all agents in an evaluation, where `found` are those of the agents in this process."""
+        return found
 
 
 def voters(o) -> int:
@@ -145,7 +154,7 @@ class Teachers(Hooks):
     def figures(self, n, written):
         return {"tokens": written_tokens(written[n], self.wrote[n])}
 
-    def after(self, step):
+    def after(self, step, line):
         for teacher, agent in zip(self.teachers, self.agents, strict=True):
             follow(teacher, agent, alpha(step, self.o.steps))
 

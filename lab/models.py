@@ -7,6 +7,7 @@ trained on exactly what it was asked. What a picture adds is in vision.py.
 import functools
 import inspect
 import math
+import os
 import re
 
 import torch
@@ -23,9 +24,9 @@ from lab.vision import Cache, look, positions, read_pictures, together
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one."""
+    """`auto` is the GPU where there is one; of several processes (torchrun) each takes its own."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else torch.device("cpu")
     try:
         device = torch.device(name)
         if device.type == "meta":

@@ -59,9 +59,9 @@ def generator(*key: int) -> torch.Generator:
     return torch.Generator().manual_seed(state >> 1)
 
 
-def generators(seed: int, purpose: int, step: int, n: int) -> list[torch.Generator]:
-    """One generator for each of n agents, in one step."""
-    return [generator(seed, purpose, step, i) for i in range(n)]
+def generators(seed: int, purpose: int, step: int, n: int, first: int = 0) -> list[torch.Generator]:
+    """One generator for each of n agents, in one step; `first` is the place of the first of them on the ring."""
+    return [generator(seed, purpose, step, first + i) for i in range(n)]
 
 
 def check_name(out: str, name: str | None) -> None:
@@ -186,6 +186,8 @@ def save(run: Path, step: int, agents: Sequence[Agent], keep: int = 2) -> Path:
                 peft.save(agent.model, agent.adapter, folder)
             else:
                 agent.model.save_pretrained(folder)
+            if not any(folder.glob("*.safetensors")):  # the library saves none in a process that it takes for a helper of others
+                raise OSError(f"no weights of agent {agent.name} were written")
             saved_with(agent.tokenizer).save_pretrained(folder)
             if agent.optimizer is not None:  # a teacher has none
                 torch.save(agent.optimizer.state_dict(), folder / "optimizer.pt")

@@ -19,10 +19,11 @@ from lab.options import agent_names, of_kind
 from rewards import REWARDS
 
 
-def load(o, share: bool, sees: bool = False) -> list[tuple]:
+def load(o, share: bool, sees: bool = False, here: Sequence[int] | None = None) -> list[tuple]:
     """The (model, tokenizer) of each agent: a tiny world's, warmed up, or --models, of which equal ones are `share`d.
 
-    sees: the problems have pictures, so that models are loaded with their eyes.
+    sees: the problems have pictures, so that models are loaded with their eyes. here: places on the ring of those to load, if
+    not all.
     """
     device = models.pick_device(o.device)
     if o.models in (None, ["tiny"]):
@@ -30,11 +31,13 @@ def load(o, share: bool, sees: bool = False) -> list[tuple]:
         settings = world.WarmStart(seed=o.seed, kind=o.cohort)
         if getattr(o, "strengths", None):
             settings = dataclasses.replace(settings, strong=o.strengths[0], weak=o.strengths[1])
-        return [(model.to(device).eval(), tokenizer) for model, tokenizer in world.cohort(o.agents, settings=settings)]
+        made = world.cohort(o.agents, settings=settings)
+        return [(model.to(device).eval(), tokenizer) for model, tokenizer in (made if here is None else [made[n] for n in here])]
+    sources = o.models if here is None else [o.models[n] for n in here]
     if share:
-        once = {source: models.load_model(source, device, o.dtype, sees) for source in dict.fromkeys(o.models)}
-        return [once[source] for source in o.models]
-    return [models.load_model(source, device, o.dtype, sees) for source in o.models]
+        once = {source: models.load_model(source, device, o.dtype, sees) for source in dict.fromkeys(sources)}
+        return [once[source] for source in sources]
+    return [models.load_model(source, device, o.dtype, sees) for source in sources]
 
 
 def put_adapters(model, rank: int, alpha: float, names: Sequence[str], **options) -> None:
@@ -48,14 +51,14 @@ def put_adapters(model, rank: int, alpha: float, names: Sequence[str], **options
 
 
 def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rates: Sequence[float] | None = None,
-                rephrase: Sequence[str] = ()) -> list[Agent]:  # fmt: skip
-    """Agents A, B, ... of (model, tokenizer) and, if they are to be trained at `rates`, an optimizer each.
+                rephrase: Sequence[str] = (), names: Sequence[str] = ()) -> list[Agent]:  # fmt: skip
+    """Agents A, B, ... (or `names`) of (model, tokenizer) and, if they are to be trained at `rates`, an optimizer each.
 
     Refuses models whose completions could not end, and those that are sampled as one model and scored as another
     (`guards.try_out`): whatever can be refused is, before anything is written.
     """
     agents = []
-    for name, (model, tokenizer), adapter in zip(agent_names(len(loaded)), loaded, adapters, strict=True):
+    for name, (model, tokenizer), adapter in zip(names or agent_names(len(loaded)), loaded, adapters, strict=True):
         agent = Agent(name, model, tokenizer, adapter, answer_style=o.answer or answer_style(o.data), system=o.system,
                       rephrase=name in rephrase, thinking=o.thinking, stop=o.stop)  # fmt: skip
         end_tokens(model, tokenizer)
@@ -75,22 +78,24 @@ def make_agents(o, loaded: Sequence[tuple], adapters: Sequence[str | None], rate
     return agents
 
 
-def make_cohort(o, problems: Sequence[Problem] = ()) -> list[Agent]:
+def make_cohort(o, problems: Sequence[Problem] = (), here: Sequence[int] | None = None) -> list[Agent]:
     """The agents of cohort.py at their start: models loaded (or warmed up), adapters put on, one optimizer each.
 
-    Of `problems` it matters whether they have pictures.
+    Of `problems` it matters whether they have pictures. here: places on the ring of those to make, if not all.
     """
+    here = range(o.agents) if here is None else here
     sees = any(problem.image for problem in problems)
-    loaded = load(o, o.lora_rank > 0, sees)  # agents of one model share its frozen base
-    names = agent_names(len(loaded))
+    loaded, whole_ring = load(o, o.lora_rank > 0, sees, here), agent_names(o.agents)  # agents of one model share its frozen base
+    names, rates = [whole_ring[n] for n in here], o.lrs or [o.lr] * o.agents
     if o.lora_rank:
-        for model in {id(model): model for model, _ in loaded}.values():
-            sharing = [name for name, (own, _) in zip(names, loaded, strict=True) if own is model]
+        for n, model in {id(model): (n, model) for n, (model, _) in zip(here, loaded, strict=True)}.values():
+            # Of agents elsewhere too: adapters of one model are drawn one after the other.
+            sharing = [name for m, name in enumerate(whole_ring) if m == n or o.models and o.models[m] == o.models[n]]
             if hooks_of(o.method).needs_teacher:
                 sharing += [teacher_name(name) for name in sharing]
             put_adapters(model, o.lora_rank, o.lora_alpha, sharing, targets=o.lora_targets, seed=o.seed)
     adapters = names if o.lora_rank else [None] * len(names)
-    agents = make_agents(o, loaded, adapters, o.lrs or [o.lr] * len(names), o.rephrase or ())
+    agents = make_agents(o, loaded, adapters, [rates[n] for n in here], o.rephrase or (), names)
     for agent in agents:
         if o.beta and not o.lora_rank:
             agent.reference = copy.deepcopy(agent.model).requires_grad_(False)

@@ -15,13 +15,13 @@ LATER_INSIDE = {  # and what came later into files that were there
     "portraits.py": 65,  # one portrait from the command line, slices of a ring of three
     "style.py": 10,  # a name with $ is text; a figure without a format is refused
     "data.py": 76,  # the sources of the suites, what JSON does to TeX; pictures, tests, and prompts that know them
-    "models.py": 113,  # a question stands in its prompt, and what it spells stays text; what one pass is given; programs are run
-    "runs.py": 88,  # three worlds; samples.jsonl, where a run comes from; metrics or optimizer of other content; signals, threads
+    "models.py": 114,  # a question stands in its prompt, and what it spells stays text; what one pass is given; programs are run
+    "runs.py": 89,  # three worlds; samples.jsonl, where a run comes from; metrics or optimizer of other content; signals, threads
     "options.py": 50,  # --eval-data, --compare-agents; --help in groups; a run's config.json is read by the same rules
     "memory.py": 28,  # what cannot fit is refused before it is made; the places that pictures take
-    "setup.py": 35,  # --eval-data: other problems that a run is measured on; models loaded with their eyes
+    "setup.py": 42,  # --eval-data: other problems that a run is measured on; models with their eyes; the agents of one process
     "report.py": 14,  # and their table
-    "methods.py": 1,  # the pictures of joined batches
+    "methods.py": 7,  # the pictures of joined batches; what passes between processes, in one process nothing
     "drafts.py": 30,  # a program is withheld from its draft
     "__init__.py": 13,  # one line for Ctrl-C while this project is imported
 }
@@ -31,11 +31,12 @@ LATER = {  # what came later brings its own file and its own budget
     "extract.py": 122,  # how an answer is read out of a completion: the last number, multiple choice, a program
     "charts.py": 315,  # figures of runs and comparisons for a lecture
     "show.py": 100,  # what a run shows while it goes on: completions with rewards, its line, its metrics in another tool
-    "guards.py": 150,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read
+    "guards.py": 154,  # nothing goes wrong in silence: what a model must show before a run begins, what a run read and is told
     "vision.py": 168,  # agents that see: a picture in a prompt's one pass
     "tinyeyes.py": 230,  # a tiny world of pictures, warm start included
     "code.py": 260,  # answers that are programs: their behaviour as the answer, the sandbox, problems with tests
     "tinycode.py": 161,  # the tiny world of programs
+    "ranks.py": 130,  # one agent a process: what passes between them, waits, deaths, what is refused
     "motion.py": 103,  # the window, and starts that fall through a portrait
 }
 TOP = {"README.md", "requirements.txt", "requirements-vision.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks",

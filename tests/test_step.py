@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import re
-from types import SimpleNamespace
 
 import tiny
 import torch
@@ -132,5 +131,5 @@ def test_the_step_is_short_and_asks_no_method():
 
 def test_agreement_on_a_ring_of_three():
     """Pairs (0,2), (1,0), (2,1) of two questions: equal values agree, two abstentions do not."""
-    written = [SimpleNamespace(answers=a) for a in ([["1/2"], [None]], [["0.5"], [None]], [["3"], ["4"]])]
-    assert step.agreement_on_ring(written) == 1 / 6 and step.agreement_on_ring(written[:1]) is None
+    answers = [[["1/2"], [None]], [["0.5"], [None]], [["3"], ["4"]]]
+    assert step.agreement_on_ring(answers) == 1 / 6 and step.agreement_on_ring(answers[:1]) is None
