@@ -204,6 +204,13 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
     return HOW[name](given) if callable(HOW[name]) else [*given, *HOW[name]]
 
 
+@pytest.mark.parametrize("name", LAB)
+def test_help(name, monkeypatch, capsys):
+    """A command behind the door that cannot even say what it does. It stands before `at_home`, which makes warm starts short."""
+    assert run(f"lab.{name}", ["--help"], monkeypatch) == 0
+    assert len(capsys.readouterr().out) > 200
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=shlex.join)
 def test_command_runs(command, at_home, monkeypatch, capsys):
     """A README whose command ends in a traceback, as one did for weeks. A new program needs a row in HOW."""
@@ -214,13 +221,6 @@ def test_command_runs(command, at_home, monkeypatch, capsys):
     if "runs/corl-001" in command and not Path("runs/corl-001").exists():
         assert run("cohort.py", HOW["cohort.py"], monkeypatch) == 0
     assert run(name, smaller(name, arguments), monkeypatch) == 0, capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", LAB)
-def test_help(name, monkeypatch, capsys):
-    """A command behind the door that cannot even say what it does."""
-    assert run(f"lab.{name}", ["--help"], monkeypatch) == 0
-    assert len(capsys.readouterr().out) > 200
 
 
 # ---------------------------------------------------------------- what is drawn
