@@ -23,7 +23,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from lab import rivals, tinyeyes, tinyworld
+from lab import rivals, tinycode, tinyeyes, tinyworld
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -159,6 +159,7 @@ def at_home(home, tmp_path_factory):
         patch.chdir(home)
         patch.setenv("COHORT_CACHE", str(tmp_path_factory.getbasetemp() / "cohort-cache"))
         patch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=60, agent_steps=5))
+        patch.setattr(tinycode, "WarmStart", functools.partial(tinycode.WarmStart, base_steps=30, agent_steps=3))
         patch.setattr(tinyeyes, "WarmStart", functools.partial(tinyeyes.WarmStart, base_steps=30, agent_steps=3))
         patch.setattr(rivals, "Rivals", functools.partial(rivals.Rivals, base_steps=5, adapter_steps=5))
         patch.setattr(rivals, "TOPICS", rivals.TOPICS[4:])
