@@ -36,11 +36,9 @@ SMALL = [
 CASES = {  # name -> (agents, processes, options)
     "corl": (2, 2, []),
     "ttrl": (2, 2, ["--method", "ttrl"]),
-    "gt": (2, 2, ["--method", "gt"]),
-    "pooled": (2, 2, ["--method", "pooled", "--votes", "5"]),
     "ring of three": (3, 3, []),
-    "three in two": (3, 2, ["--method", "pooled", "--beta", "0.01", "--epochs", "2"]),
-    "adapters": (2, 2, ["--lora-rank", "2", "--rephrase", "B"]),
+    "pooled by three in two": (3, 2, ["--method", "pooled", "--votes", "5", "--beta", "0.01", "--epochs", "2"]),
+    "gt with adapters": (2, 2, ["--method", "gt", "--lora-rank", "2", "--rephrase", "B"]),
 }
 
 
@@ -170,11 +168,14 @@ def test_equals_one_process(case, home):
 
 
 def test_killed_at_random_moments(home, wanted, finished):
-    """Twenty times one of two is killed, and started again alone: it rereads what it missed, the other only waits. No hang."""
+    """One of two is killed, and started again alone: it rereads what it missed, the other only waits. No hang.
+
+    Three times; COHORT_KILLS=20 in the environment kills each at ten random moments (half a minute; see docs/scale.md).
+    """
     rng, folder = random.Random(0), home / "killed"
     words = [*command(home, "corl"), "--folder", folder]
     both = [Started(home, words, rank) for rank in (0, 1)]
-    for kill in range(20):
+    for kill in range(int(os.environ.get("COHORT_KILLS", 3))):
         time.sleep(rng.uniform(0, finished[1] / 2))
         both[kill % 2].process.kill()
         assert both[kill % 2].end()[0] in (-signal.SIGKILL, 0)
