@@ -370,7 +370,7 @@ def test_our_function_problems_are_right():
     programs = [json.loads(line)["code"] for line in path.read_text().splitlines()]
     assert behaviours([(text, p.tests) for text, p in zip(programs, problems, strict=True)]) == [p.answer for p in problems]
     assert behaviours([("pass", p.tests) for p in problems]) == [None] * len(problems)
-    assert len(problems) == len({p.question for p in problems}) >= 48 and all(4 <= len(p.tests.texts) <= 8 for p in problems)
+    assert len(problems) == len({p.question for p in problems}) == 60 and all(4 <= len(p.tests.texts) <= 8 for p in problems)
 
 
 # ---------------------------------------------------------------- a draft without its program
