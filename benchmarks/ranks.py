@@ -88,7 +88,7 @@ def speed(o) -> None:
     """Medians over the steps (the first is left out) of all repeats, one process and two in turn."""
     words = [*SETTINGS, "--steps", str(o.steps)]
     if o.model:
-        words += ["--models", o.model, o.model, "--data", "sums", "--rephrase", "B", "--prompts", "6", "--k", "16"]
+        words += ["--models", o.model, o.model, "--data", "sums", "--rephrase", "B", "--prompts", "6", "--k", "8"]
         words += ["--max-new-tokens", "14", "--lr", "1e-5"]
     found, sizes = {1: [], 2: []}, []
     for _ in range(o.repeats):

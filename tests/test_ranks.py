@@ -9,10 +9,12 @@ import multiprocessing
 import os
 import pickle
 import random
+import runpy
 import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -23,6 +25,7 @@ from tokenizers import models as words
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
 
 import cohort
+import dynamics
 from grpo import Agent
 from lab import guards, measure, models, ranks, report, runs
 from lab.data import UserError
@@ -296,6 +299,32 @@ def test_what_was_said_first_counts(tmp_path):
     (tmp_path / "votes" / ".1-B.77.part").write_bytes(b"[")  # left by a kill
     with pytest.raises(UserError, match="no word of 1 of agent B .rank 1. for 0.2 s"):
         board(tmp_path).tell("1", [[["5"]]], ["A", "B"])
+
+
+# ---------------------------------------------------------------- what docs/scale.md says of waiting, and of old votes
+
+
+def test_what_waiting_costs():
+    """A simulation in which the wrong neighbour is waited for, or in which waiting costs nothing."""
+    pace = runpy.run_path(str(ROOT / "benchmarks" / "ranks.py"))["pace"]
+    even = np.full((3, 50), 0.5)
+    assert [round(pace(even, even, old), 6) for old in (None, 0, 1)] == [1, 1, 1]
+    by_lot = np.random.default_rng(0).exponential(0.5, (8, 400))
+    all_of, peer, old = (pace(by_lot, by_lot[::-1], old) for old in (None, 0, 4))
+    assert 1 < old < peer < all_of
+    late = even * np.array([[1], [1], [2]])  # the first waits for the last, and in the end so does everybody
+    assert round(pace(late, even, None), 6) == 1.5 and 1.4 < pace(late, even, 0) < 1.51
+
+
+def test_the_separatrix_when_votes_are_old():
+    """Equal agents keep theirs; if one alone is behind, the other's vote as it was at the start counts for longer."""
+    right = runpy.run_path(str(ROOT / "benchmarks" / "ranks.py"))["ends_right"]
+    eta = np.array([0.4, 0.1])
+    exact = float(dynamics.separatrix(np.array([0.7]), K=8, eta=tuple(eta))[0])
+    assert right(0.7, exact + 0.01, (0, 0), eta) and not right(0.7, exact - 0.01, (0, 0), eta)
+    same = np.array([0.1, 0.1])
+    assert right(0.7, 0.31, (32, 32), same) and not right(0.7, 0.29, (32, 32), same)
+    assert not right(0.7, 0.35, (32, 0), same) and right(0.7, 0.25, (0, 32), same)
 
 
 # ---------------------------------------------------------------- what it stands on
