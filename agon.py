@@ -373,13 +373,13 @@ def solve(o: Options) -> int:
     run = Path(o.solve)
     own = replace(resumed(str(run), {}, Options), device=o.device, seed=o.seed)
     agents, place = make_agents(own), runs.newest(run)
-    if place is None:
-        raise UserError(f"{run} holds no whole checkpoint of a pair")
+    pairs = [way for way in ways(agents, own.method).values() if way[1]]
+    if place is None or not pairs:
+        raise UserError(f"{run} holds no whole checkpoint of a pair in which one reads the other's draft")
     for agent in agents:
         peft.load(agent.model, agent.adapter, place / agent.name)
     problems = [Problem(o.question)] if o.question else runs.read_data(o.data, o.eval_problems)[1]
-    drafter, reader = next(way for way in ways(agents, own.method).values() if way[1])
-    found, seen = cascade(drafter, reader, problems, 1, own, runs.generator(own.seed, runs.EVALUATION, len(problems)))
+    found, seen = cascade(*pairs[0], problems, 1, own, runs.generator(own.seed, runs.EVALUATION, len(problems)))
     print(show.completions(seen))
     if not o.question:
         print(f"{found.pass1:.3f} of {found.problems} are right, 95% interval {found.interval}")

@@ -389,7 +389,7 @@ def reference_logprobs(agent: Agent, rollouts: Rollouts, groups: Tensor, tempera
 
 
 def check_agreement(agent: Agent, sampled: Tensor, scored: Tensor, mask: Tensor, temperature: float) -> None:
-    """UserError where log-probs of the same tokens by the same weights differ, all [..., L]: rho would measure that difference.
+    """UserError where log-probs of the same tokens by the same weights differ, all [..., L]: another policy would learn.
 
     So it is with a model that reads what comes after, keeps its state elsewhere than in the cache, or is given wrong positions.
     Rounding takes 1e-5 of a token in float32 (8e-4 in hybrids); in bfloat16 .2 of single tokens, .04 on average.

@@ -113,8 +113,8 @@ def self_certainty(n, rollouts, truths):
 def judged_score(n, rollouts, truths):
     """CoMAS, the solver's part: (s - 1) / 2 for a solution with the score s = 1, 2, 3, and 0 if its score cannot be read.
 
-    The scores (only this method's rollouts have them) are given by other agents, who are paid
-    too: see `lab/methods.py`.
+    The scores (only this method's rollouts have them) come from judges, who are paid too, and
+    of whom the solver may be one: see `lab/methods.py`.
     """
     return [[(score - 1) / 2 if score else 0.0 for score in group] for group in rollouts[n].scores]
 

@@ -1,4 +1,4 @@
-r"""Answers that are programs: two programs are one answer if they behave alike, and hostile ones may be run.
+r"""Answers that are programs: two programs are one answer if they behave alike, and hostile ones are run safely.
 
 A program is the last fenced Python block of a completion, or all of it where nothing is fenced; cut off, it is none. Its key is a
 hash of its behaviour, of what it says on the problem's inputs: printed words, the value of a call, or that it failed. So votes,

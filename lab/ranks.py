@@ -42,7 +42,7 @@ class Options(cohort.Options):
 RULES = [
     *options.RULES,
     (lambda o: o.name or o.out != "runs" or o.compare or o.eval_data or not o.folder, "give --folder; see --help for the rest"),
-    (lambda o: o.method not in METHODS, "method {method} needs more of other agents than their answers: train it with cohort.py"),
+    (lambda o: o.method not in METHODS, "method {method} is not offered here: train it with cohort.py"),
 ]
 
 
