@@ -21,8 +21,11 @@ import sys
 
 def interrupted(kind, error, trace) -> None:
     """Ctrl-C is no fault: where nothing else takes it, such as while this project is imported, it gets one line."""
-    if not issubclass(kind, KeyboardInterrupt):
-        return sys.__excepthook__(kind, error, trace)
+    first = error
+    while not isinstance(first, KeyboardInterrupt):  # libraries that are being imported turn it into errors of their own
+        if first is None:
+            return sys.__excepthook__(kind, error, trace)
+        first = first.__cause__ or first.__context__
     os.write(2, b"\nstopped at once\n")
     os._exit(130)
 

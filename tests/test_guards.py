@@ -540,6 +540,7 @@ def test_ctrl_c_while_importing_is_one_line():
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         _, told = process.communicate()
-        # While a C++ library loads, the process aborts; while numpy's does, numpy says that it cannot be loaded twice.
-        if process.returncode != -signal.SIGABRT and b"more than once per process" not in told:
+        # While a C++ library loads, the process aborts; numpy and transformers may make errors of their own of it.
+        theirs = b"more than once per process", b"Could not import module"
+        if process.returncode != -signal.SIGABRT and not any(words in told for words in theirs):
             assert (process.returncode, told.decode().strip()) == (130, "stopped at once")
