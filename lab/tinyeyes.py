@@ -247,8 +247,8 @@ def calibration(model) -> dict[str, tuple[float, float]]:
 def cohort(n_agents: int = 2, settings: WarmStart | None = None) -> list[tuple]:
     """The N warm-started agents: a list of (model, tokenizer), models in float32 on the CPU.
 
-    One base is trained on both readings of every topic, and each agent goes on from it with its own profile. It takes about a
-    minute of one core for two agents, and is then read from the cache (`tinyworld.cached`).
+    One base is trained on both readings of every topic, and each agent goes on from it with its own profile. It takes two
+    minutes of one slow core for two agents, and is then read from the cache (`tinyworld.cached`).
     """
     settings = settings or WarmStart()
 
