@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean, stdev
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -63,15 +64,15 @@ def speed(n: int, repeats: int) -> None:
 
 
 def one_problem(problem, texts: list[str], answers: list, ended: list[bool]) -> tuple[float, ...]:
-    """pass@1, maj@K by behaviour and by text (ties by lot), how many texts and behaviours, how many have no answer."""
+    """pass@1, maj@K by behaviour and by text (ties by lot), numbers of texts, behaviours, cut off ones, others without answer."""
     programs = [last_program(text) if done else None for text, done in zip(texts, ended, strict=True)]
     marks = [same_answer(answer, problem.answer) for answer in answers]
     right = {text: mark for text, mark in zip(programs, marks, strict=True) if text}
     most = max(map(programs.count, right), default=0)
     winners = [mark for text, mark in right.items() if programs.count(text) == most]
     by_text = sum(winners) / max(1, len(winners))
-    behaviours = len({*answers} - {None})
-    return sum(marks) / len(marks), maj_at_k(answers, problem.answer), by_text, len(right), behaviours, answers.count(None)
+    behaviours, cut = len({*answers} - {None}), ended.count(False)
+    return fmean(marks), maj_at_k(answers, problem.answer), by_text, len(right), behaviours, cut, answers.count(None) - cut
 
 
 def votes(o) -> None:
@@ -84,12 +85,17 @@ def votes(o) -> None:
         wrote = sample(agent, [agent.prompt(problem) for problem in part], o.k, o.max_new_tokens, o.temperature, generator)
         for problem, *group in zip(part, wrote.texts, wrote.answers, wrote.finished.tolist(), strict=True):
             found.append(one_problem(problem, *group))
-            right, _, _, texts, behaviours, _ = found[-1]
-            print(f"{problem.question[:60]!r:<64} right {right:.2f}, texts {texts}, behaviours {behaviours}", flush=True)
-    *shares, texts, behaviours, none = (sum(column) / len(found) for column in zip(*found, strict=True))
+            right, most, _, texts, behaviours, cut, _ = found[-1]
+            print(f"{problem.question[:60]!r:<64} right {right:.2f}, maj {most:.2f}, texts {texts}, behaviours {behaviours}, "
+                  f"cut off {cut}", flush=True)  # fmt: skip
+    *shares, texts, behaviours, cut, none = map(fmean, zip(*found, strict=True))
     for name, mean in zip(("pass@1", f"maj@{o.k} by behaviour", f"maj@{o.k} by text"), shares, strict=True):
         print(f"{name:<22}{mean:.3f}  95% interval ({', '.join(f'{x:.3f}' for x in mean_interval(mean, len(found)))})")
-    print(f"{o.k} completions of a problem: {texts:.1f} texts, {behaviours:.1f} behaviours, {none:.1f} without an answer")
+    gains = [most - right for right, most, *_ in found]
+    error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0
+    print(f"the vote by behaviour adds {fmean(gains):+.3f}, standard error over problems {error:.3f}")
+    print(f"{o.k} completions of a problem: {texts:.2f} texts, {behaviours:.2f} behaviours; {cut:.2f} are cut off at "
+          f"{o.max_new_tokens} tokens, {none:.2f} others have no answer")  # fmt: skip
 
 
 if __name__ == "__main__":
@@ -98,7 +104,7 @@ if __name__ == "__main__":
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--programs", type=above_0, default=300)
     parser.add_argument("--repeats", type=above_0, default=3)
-    parser.add_argument("--problems", type=above_0, default=48)
+    parser.add_argument("--problems", type=above_0, default=60)
     parser.add_argument("--k", type=above_0, default=8)
     parser.add_argument("--max-new-tokens", type=above_0, default=256)
     parser.add_argument("--temperature", type=float, default=1.0)

@@ -10,7 +10,7 @@ import tiny
 
 import agon
 import cohort
-from lab import code, data, drafts, tinycode, tinyworld
+from lab import code, data, drafts, tinycode
 from lab.code import FAILED, LIMIT, Inputs, Sandbox, SandboxError, behaviours, key, last_program, read_tests, show
 from lab.data import Prompt
 from lab.extract import extract_answer
@@ -370,7 +370,7 @@ def test_our_function_problems_are_right():
     programs = [json.loads(line)["code"] for line in path.read_text().splitlines()]
     assert behaviours([(text, p.tests) for text, p in zip(programs, problems, strict=True)]) == [p.answer for p in problems]
     assert behaviours([("pass", p.tests) for p in problems]) == [None] * len(problems)
-    assert len(problems) == len({p.question for p in problems}) >= 48 and all(4 <= len(p.tests.texts) <= 8 for p in problems)
+    assert len(problems) == len({p.question for p in problems}) == 60 and all(4 <= len(p.tests.texts) <= 8 for p in problems)
 
 
 # ---------------------------------------------------------------- a draft without its program
@@ -422,7 +422,7 @@ def tiny_cohort(monkeypatch, tmp_path_factory):
     """Agents of the tiny world of code that have hardly learnt anything yet, kept for the session."""
     import functools
 
-    monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=30, agent_steps=5))
+    monkeypatch.setattr(tinycode, "WarmStart", functools.partial(tinycode.WarmStart, base_steps=30, agent_steps=5))
     monkeypatch.setenv("COHORT_CACHE", str(tmp_path_factory.getbasetemp() / "code-cache"))
 
 

@@ -35,7 +35,7 @@ LATER = {  # what came later brings its own file and its own budget
     "vision.py": 168,  # agents that see: a picture in a prompt's one pass
     "tinyeyes.py": 230,  # a tiny world of pictures, warm start included
     "code.py": 260,  # answers that are programs: their behaviour as the answer, the sandbox, problems with tests
-    "tinycode.py": 161,  # the tiny world of programs
+    "tinycode.py": 151,  # the tiny world of programs
     "ranks.py": 130,  # one agent a process: what passes between them, waits, deaths, what is refused
     "engine.py": 110,  # rollouts by vLLM: adapters handed over, our own model's values, how far the engine is off
     "motion.py": 103,  # the window, and starts that fall through a portrait
