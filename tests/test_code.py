@@ -39,6 +39,7 @@ def pid(box) -> int:
 # ---------------------------------------------------------------- hostile programs
 
 C = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+MAP = C + "libc.mmap.restype = ctypes.c_void_p\np = libc.mmap(None, 4096, 3, 34, -1, 0)\n"
 NO, OVER = (FAILED,), (LIMIT,)
 HOSTILE = {  # name: (program, what it may say); HERE is a folder that must stay as it is
     "reads a file": ("print(open('HERE/kept').read())", NO),
@@ -78,6 +79,13 @@ HOSTILE = {  # name: (program, what it may say); HERE is a folder that must stay
     "undoes the filter": (C + "print(libc.prctl(22, 0, 0, 0, 0), libc.syscall(317, 0, 0, 0))", ("-1 -1",)),
     "traces": (C + "print(libc.ptrace(0, 0, 0, 0))", ("-1",)),
     "reads another process": (C + "print(libc.process_vm_readv(1, 0, 0, 0, 0, 0))", ("-1",)),
+    "processes by number": (C + "print(*(libc.syscall(n, 0, 0, 0, 0, 0) for n in (56, 58, 435, 322, 434)))", ("-1 -1 -1 -1 -1",)),
+    "files by number": (C + "print(*(libc.syscall(n, 3, 0, 0, 0, 0) for n in (319, 323, 321, 16, 72, 46)))", (" ".join(6 * ["-1"]),)),
+    "clocks of other processes": (C + "print(libc.clock_gettime(ctypes.c_int((~1 << 3) | 2), (ctypes.c_long * 2)()))", ("-1",)),
+    "memory that the kernel shares": (MAP + "print(libc.madvise(ctypes.c_void_p(p), 4096, 12))", ("-1",)),
+    "memory that is taken out of use": (MAP + "print(libc.madvise(ctypes.c_void_p(p), 0, 100))", ("-1",)),
+    "memory beside Python's": (MAP + "n = 1\nwhile libc.mmap(None, 1 << 24, 3, 0x8021, -1, 0) not in (None, 2 ** 64 - 1): n += 1\n"
+                               "print(n < 17)", ("True",)),
     "io_uring": (C + "print(libc.syscall(425, 1, 0))", ("-1",)),
     "call of x32": (C + "print(libc.syscall(0x40000000 + 57))", ("-1",)),
     "machine code, i386": (C + "libc.mmap.restype = ctypes.c_void_p\np = libc.mmap(None, 4096, 7, 34, -1, 0)\n"
@@ -93,6 +101,8 @@ HOSTILE = {  # name: (program, what it may say); HERE is a folder that must stay
     "forges a result": ("import os\nos.write(3, (2).to_bytes(4, 'big') + b'=7')\nos._exit(0)", ("7", FAILED)),
     "forges half a result": ("import os\nos.write(3, b'\\0\\0\\xff\\xff=')\nos._exit(0)", NO),
     "forges nonsense": ("import os\nos.write(3, b'[' * 60000)\nos._exit(0)", NO),
+    "forges what is too long": ("import os\nx = (70001).to_bytes(4, 'big') + b'=' + b'x' * 70000\nwhile x: x = x[os.write(3, x):]\n"
+                                "os._exit(0)", NO),
     "floods the pipe": ("import os\nwhile True: os.write(3, b'x' * 65536)", OVER),
     "1 GB of output": ("for _ in range(10 ** 4): print('x' * 10 ** 5)", OVER),
     "output without end": ("while True: print('x')", OVER),
