@@ -27,7 +27,7 @@ from typing import Literal
 from torch import Tensor
 
 from grpo import Agent, Rollouts, group_advantages, group_statistics, sample_cohort, update
-from lab import charts, guards, memory, options, report, runs, setup, show, tinyworld
+from lab import charts, engine, guards, memory, options, report, runs, setup, show, tinyworld
 from lab.answers import same_answer
 from lab.data import Problem, UserError
 from lab.evaluate import Report, evaluate, omega
@@ -69,6 +69,9 @@ class Options(Training):
     lora_rank: Whole = 0  # train LoRA adapters of this rank over frozen bases instead of all weights; 0 = all weights
     lora_alpha: Above = 16.0  # scale of the adapters: their product counts alpha / rank
     lora_targets: list[str] | None = None  # layers that get an adapter, by name or ending (default: all linear ones)
+    # what writes the completions that are trained on, for adapters of real models (default: the loop in grpo.py). vllm needs
+    # requirements-vllm.txt; its draws are not ours, so that such a run is neither repeated nor resumed bit for bit
+    engine: Literal["vllm"] | None = None
 
     def __post_init__(self):
         if self.agents is None:
@@ -90,7 +93,7 @@ def train_step(agents: Sequence[Agent], problems: Sequence[Problem], step: int, 
     # 1. Every agent answers every question K times.
     prompts = [[agent.prompt(problem) for problem in problems] for agent in agents]
     draws = runs.generators(o.seed, runs.SAMPLING, step, len(agents), hooks.first)
-    written = sample_cohort(agents, prompts, hooks.width, o.max_new_tokens, o.temperature, draws)  # N Rollouts of [P,W]
+    written = sample_cohort(agents, prompts, hooks.width, o.max_new_tokens, o.temperature, draws, write=hooks.write)  # N of [P,W]
     # 2. The votes, in Co-RL the only thing that agents tell each other. W = K, unless --votes asks for more.
     own = hooks.ballots(written, problems, step)  # N lists [P][W] of answers
     ballots = hooks.exchange(own, step)  # the same, unless agents live in other processes (lab/ranks.py)
@@ -194,6 +197,8 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Se
     hooks = hooks_of(o.method)(o, agents)
     vars(hooks).update(others)
     train = setup.readable(o, agents, data[0], methods)
+    if o.engine:
+        hooks.write = engine.VLLM(o, agents, train)
     batch, test = setup.batches(o, train, o.topics), runs.fitting(data[1], agents, o.max_new_tokens)
     everybody, elsewhere = [*agents, *hooks.teachers], setup.elsewhere(o, agents)
     samples = [sum(q.topic == topic for q in test) * o.eval_k for topic in {p.topic for p in test}]

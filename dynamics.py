@@ -334,7 +334,7 @@ def separatrix(p_a, K=8, eta=1.0, scale="std", omega: float = 1.0) -> np.ndarray
     """
     _, K, eta = _agents(np.zeros(2), K, eta)
     p_a = _within("a probability", p_a)
-    if omega == 0:
+    if omega == 0 or not p_a.size:  # `basin` asks for the few starts that are near, often none
         return np.full(p_a.shape, np.nan)
     if omega == 1 and K[0] == K[1] and eta[0] == eta[1] and not callable(scale):
         return 1 - p_a

@@ -172,9 +172,12 @@ def sample(
 
 def sample_cohort(
     agents: Sequence[Agent], prompts: Sequence[Sequence[str]], k: int, max_new_tokens: int, temperature=1.0, generators=None,
-    top_p: float = 1.0,
+    top_p: float = 1.0, write=None,
 ) -> list[Rollouts]:
-    """Every agent's rollouts, `prompts[n]` for agent n; agents that share one base are sampled in one pass over it."""
+    """Every agent's rollouts, `prompts[n]` for agent n; agents that share one base are sampled in one pass over it.
+
+    write: what stands in the place of `complete`, if anything does (lab/engine.py).
+    """
     generators, rollouts = generators or [None] * len(agents), [None] * len(agents)
     for model in {id(a.model): a.model for a in agents}.values():
         who = [n for n, a in enumerate(agents) if a.model is model]
@@ -183,7 +186,7 @@ def sample_cohort(
         adapters = [agents[n].adapter for n in who for _ in prompts[n]]
         first, start = agents[who[0]], 0  # agents of one base have one tokenizer, and one --stop
         try:
-            written = complete(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop, top_p, seen)
+            written = (write or complete)(model, first.tokenizer, ids, adapters, k, temperature, uniform, first.stop, top_p, seen)
         except FloatingPointError as error:
             raise FloatingPointError(f"agent {'/'.join(agents[n].name for n in who)}: {error}") from None
         for n in who:

@@ -3,57 +3,91 @@
     python cohort.py --data eyes                                        # about three minutes the first time
     python benchmarks/eyes.py runs/corl-001 --figure figures/eyes.png   # of its folder
 
-Under each picture stands the reading that an agent gives more often than not to held-out pictures of that kind, and the share of
-its samples that read them right. All numbers are the run's own evaluations (metrics.jsonl); no model is loaded.
+Each kind of picture has one example, the first of those that are held out and that the run was measured on. The agents of the
+warm start and those of the newest checkpoint read it 100 times each. The title counts what the run's own evaluations found.
 """
 
 import argparse
+import random
 import sys
+from collections import Counter
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from lab import charts, runs, style, tinyeyes  # noqa: E402
+import cohort  # noqa: E402
+from grpo import Agent  # noqa: E402
+from lab import charts, measure, options, runs, setup, style, tinyeyes  # noqa: E402
 from lab.data import UserError  # noqa: E402
+from lab.evaluate import evaluate  # noqa: E402
 
+SAMPLES = 100
 ASKS = {"axis": "How high\nis the bar?", "dots": "How many\ndots?", "dial": "What is\nthe hour?",
         "tallest": "Which bar\nis tallest?", "ticks": "A tick is 2.\nHow much?", "piece": "What part\nis large?"}  # fmt: skip
-SHOWN = {"axis": (5, 2, 2), "dots": (3, 2, 0), "dial": (4, 2, 4), "tallest": (2, 7), "ticks": (4, 2, 1), "piece": (2, 5, 3, 4)}
+MISTAKES = {"axis": "from the top", "dots": "big ones twice", "dial": "anticlockwise", "tallest": "from the right",
+            "ticks": "ticks as 1", "piece": "large to small"}  # fmt: skip
+
+
+def example(topic: tinyeyes.Topic) -> tuple[int, ...]:
+    """The operands of the first problem of a topic in `tinyeyes.probes`."""
+    return random.Random(0).sample(topic.part(held_out=True), 20)[0]
 
 
 def readings(topic: tinyeyes.Topic) -> tuple[str, str]:
-    """What the picture of a topic says, and what it says by mistake."""
-    right, wrong = (method(*SHOWN[topic.name]).rpartition(tinyeyes.ARROW)[2] for method in (topic.right, topic.wrong))
+    """What the example of a topic says, and what it says by mistake."""
+    right, wrong = (method(*example(topic)).rpartition(tinyeyes.ARROW)[2] for method in (topic.right, topic.wrong))
     return right, wrong
 
 
+def usual(agent: Agent, n: int, topic: tinyeyes.Topic, run: runs.Run) -> tuple[str, float]:
+    """The most frequent of an agent's readings of the example, and its share of the samples."""
+    draws = runs.generator(run.config["seed"], runs.EVALUATION, n)
+    found = evaluate(agent, [topic.problem(example(topic))], SAMPLES, run.config["max_new_tokens"], generator=draws).answers[0]
+    (answer, count), *_ = Counter(found).most_common(1)
+    return answer or "none", count / SAMPLES
+
+
+def both_right(line: dict) -> int:
+    """Of how many topics each agent reads more than half of its samples right."""
+    return sum(min(shares) > 0.5 for shares in runs.by_topic(line).values())
+
+
 def draw(run: runs.Run) -> Figure:
-    """A picture of each topic, and below it a row for each agent before training and one after."""
-    first, last = run.measured[0], run.measured[-1]
-    topics = [topic for topic in tinyeyes.TOPICS if topic.name in runs.by_topic(first)]
-    after = {topic: shares for topic, shares in runs.by_topic(last).items() if min(shares) > 0.5}
-    name, agents = charts.NAMES.get(run.config["method"], run.config["method"]), list(first["probes"])
-    title = f"Under {name} the agents come to read {len(after)} of {len(topics)} kinds of pictures right"
-    what = "%: right readings; blue where the right one is usual, orange where the mistake is"
-    told = f"{charts.caption(run, [run.config['seed']])}\n{what}"
-    figure = style.titled(None, (10, 2.9 + 0.75 * len(agents)), title, told)
-    grid = figure.subplots(1 + 2 * len(agents), len(topics), height_ratios=[4] + [1] * 2 * len(agents), squeeze=False)
+    """An example of each topic, and below it for each agent what it reads before training and after it."""
+    started = setup.make_cohort(options.resumed(str(run.folder), {}, cohort.Options))
+    trained = [agent for _, agent in measure.load(str(run.folder), 0, measure.Options(models=[str(run.folder)]))[0]]
+    topics = [topic for topic in tinyeyes.TOPICS if topic.name in runs.by_topic(run.measured[0])]
+    rows = [(f"{agent.name} {when}", n, agent) for n, pair in enumerate(zip(started, trained, strict=True))
+            for when, agent in zip(("before", "after"), pair, strict=True)]  # fmt: skip
+    name = charts.NAMES.get(run.config["method"], run.config["method"])
+    first, last = (f"{both_right(run.measured[i])} of {len(topics)}" for i in (0, -1))
+    title = f"Kinds of pictures that both agents read right: {first} before {name}, {last} after"
+    told = (f"{charts.caption(run, [run.config['seed']])}; right: more than half of each agent's samples\n"
+            f"Below: one picture of each kind, an agent's most frequent reading of it, and the share of {SAMPLES} samples")
+    figure = style.titled(None, (10, 3.7 + 0.42 * len(rows)), title, told)
+    grid = figure.subplots(2 + len(rows), len(topics), height_ratios=[4, 1.3] + [1] * len(rows), squeeze=False)
     for column, topic in zip(grid.T, topics, strict=True):
-        column[0].imshow(topic.paint(SHOWN[topic.name]), interpolation="nearest")
-        column[0].set_title(ASKS[topic.name])
-        cells = iter(column[1:])
-        for agent in agents:
-            for line in (first, last):
-                share, ax = line["probes"][agent][topic.name], next(cells)
-                usual = readings(topic)[share <= 0.5]
-                ax.text(0.42, 0.5, usual, ha="right", va="center", weight="bold", fontsize=14,
-                        color=style.BLUE if share > 0.5 else style.ORANGE)  # fmt: skip
-                ax.text(0.52, 0.5, f"{share:.0%}", ha="left", va="center", color=style.GREY)
-    for ax, words in zip(grid[1:, 0], [f"{agent}, {when}" for agent in agents for when in ("before", "after")], strict=True):
-        ax.text(-0.05, 0.5, words, ha="right", va="center")
+        colours = dict(zip(readings(topic), (style.BLUE, style.ORANGE), strict=True))
+        picture, told, *cells = column
+        picture.imshow(topic.paint(example(topic)), interpolation="nearest")
+        picture.set_title(ASKS[topic.name])
+        for y, text, colour in zip((0.9, 0.35), ("right: {}", f"{MISTAKES[topic.name]}: {{}}"), colours.items(), strict=True):
+            told.text(0.5, y, text.format(colour[0]), ha="center", va="center", color=colour[1])
+        for ax, (_, n, agent) in zip(cells, rows, strict=True):
+            answer, share = usual(agent, n, topic, run)
+            ax.text(0.46, 0.5, answer, ha="right", va="center_baseline", weight="bold", fontsize=14,
+                    color=colours.get(answer, style.INK))  # fmt: skip
+            ax.text(0.54, 0.5, f"{share:.0%}", ha="left", va="center_baseline", color=style.INK)
+    for ax, (words, *_) in zip(grid[2:, 0], rows, strict=True):
+        ax.text(-0.05, 0.5, words, ha="right", va="center_baseline")
     for ax in grid.flat:
-        ax.set_axis_off()
+        ax.set_xticks([]), ax.set_yticks([])
+        ax.spines[:].set_visible(ax in grid[0])
+        ax.spines[:].set_color("#BBBBBB")
+        ax.patch.set_visible(False)
+    for ax in grid[2::2].flat:  # a line above each agent
+        ax.spines["top"].set_visible(True)
     return figure
 
 

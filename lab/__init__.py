@@ -11,7 +11,7 @@ report    tables of a run or a comparison                 charts    their figure
 guards    what a model must show before it is trained; what a run read; text that is shown as text
 portraits the theory's figures, runs laid over them       motion    a window, and starts that fall
 vision    a picture in a prompt's one pass                drafts    what a reader sees of a draft        peft  adapters on disk
-code      answers that are programs, in a sandbox
+code      answers that are programs, in a sandbox         ranks     one agent a process         engine   rollouts by vLLM
 tinyworld, rivals, tinyeyes, tinycode   the embedded worlds: of both papers, of pictures, of programs
 """
 

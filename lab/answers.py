@@ -40,7 +40,7 @@ class Unreadable(ValueError):
     """This has no reading as mathematics here, or is too large."""
 
 
-def require(condition):
+def require(condition):  # to go on: else the text is not what it was taken for
     if not condition:
         raise Unreadable
 

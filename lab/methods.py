@@ -34,6 +34,7 @@ class Hooks:
     needs_chat = False  # models that can judge a solution when they are asked to
     needs_teacher = False  # a slow copy of each agent, which is part of every checkpoint
     first = 0  # place on the ring of the first agent in this process; lab/ranks.py has others in other processes
+    write = None  # what writes completions in the place of grpo.complete (lab/engine.py)
 
     def __init__(self, o, agents: Sequence[Agent]):
         self.o, self.agents = o, agents

@@ -88,7 +88,7 @@ GROUPS = {  # of --help, in this order; what is named nowhere comes last
     "what matters first": "method methods compare models model agents data steps prompts k n lr seed out resume",
     "what is trained": "preset cohort strengths start b_std rank alpha lora_rank lora_alpha lora_targets device dtype",
     "on what": "compare_agents topics rephrase system answer unsafe_code stop thinking eval_data eval_problems eval_k eval_every",
-    "how": "votes max_new_tokens temperature lrs epochs clip beta average scale format tiebreak max_grad_norm micro_batch"
+    "how": "votes max_new_tokens temperature engine lrs epochs clip beta average scale format tiebreak max_grad_norm micro_batch"
            " checkpointing",
     "where to, and what is shown": "seeds name save_every samples log solve question",
 }  # fmt: skip
@@ -112,6 +112,10 @@ RULES: list[Rule] = [
     (lambda o: o.lora_targets and not o.lora_rank,
      "--lora-targets names the layers that get an adapter: give --lora-rank, or leave it out"),
     (lambda o: o.lora_alpha != 16 and not o.lora_rank, "--lora-alpha scales the adapters: give --lora-rank, or leave it out"),
+    (lambda o: o.engine and (not o.models or not 0 < o.lora_rank <= 512 or o.compare),
+     "--engine vllm writes in one run of real models with adapters: give --models and --lora-rank (at most 512), not --compare"),
+    (lambda o: o.engine and not importlib.util.find_spec("vllm"),
+     "--engine vllm needs a package that is missing: pip install -r requirements-vllm.txt"),
     (lambda o: o.clip != 0.2 and o.epochs == 1, "--clip acts from the second epoch on: give --epochs, or leave it out"),
     (lambda o: not o.models and (o.system is not None or o.answer or o.stop or o.thinking),
      "--system, --answer, --stop and --thinking belong to real models: give --models and --data"),

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -103,16 +102,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     pieces = {piece for topic in TOPICS for piece in topic.question.split("{}")} | {
         BEGIN, "[v for v in x if ", " and ", "sum(range(", "int(", "*f(x-1)", " if x else "}  # fmt: skip
     words = sorted((piece for piece in pieces if len(piece) > 1), key=lambda piece: (-len(piece), piece))
-    tokens = {token: i for i, token in enumerate(["<pad>", "<eos>", "<unk>", *words, *"0123456789+-*/()[]=,:<>xv"])}
-    core = Tokenizer(models.BPE(tokens, merges=[], unk_token="<unk>"))
-    core.add_tokens([AddedToken(word, normalized=False) for word in words])
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    core.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left",
-        model_max_length=256, clean_up_tokenization_spaces=False, chat_template="{{ messages[-1]['content'] }}")
-    tokenizer.plain_prompt = True
-    return tokenizer
+    return tinyworld.make_tokenizer(words, "0123456789+-*/()[]=,:<>xv")
 
 
 def make_model(settings: WarmStart) -> Qwen2ForCausalLM:

@@ -172,10 +172,9 @@ class WarmStart:
     kind: str = "complementary"  # see KINDS
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character, but for the arrow and the words of the rephrased questions, which are one token each."""
-    words = [ARROW, " plus ", " minus ", " times ", " over "]
-    tokens = ["<pad>", "<eos>", "<unk>", *words, *"0123456789+-*/()=,"]
+def make_tokenizer(words: Sequence[str] = (ARROW, " plus ", " minus ", " times ", " over "), signs="0123456789+-*/()=,"):
+    """One token for each of the signs and of the words, here the arrow and those of the rephrased questions."""
+    tokens = ["<pad>", "<eos>", "<unk>", *words, *signs]
     # BPE without merges is a character each, and the words are taken whole before it: a form that AutoTokenizer, which
     # rebuilds a Qwen2 tokenizer from its vocabulary alone, reads back as it was.
     core = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges=[], unk_token="<unk>"))

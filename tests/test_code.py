@@ -10,7 +10,7 @@ import tiny
 
 import agon
 import cohort
-from lab import code, data, drafts, tinycode, tinyworld
+from lab import code, data, drafts, tinycode
 from lab.code import FAILED, LIMIT, Inputs, Sandbox, SandboxError, behaviours, key, last_program, read_tests, show
 from lab.data import Prompt
 from lab.extract import extract_answer
@@ -432,7 +432,7 @@ def tiny_cohort(monkeypatch, tmp_path_factory):
     """Agents of the tiny world of code that have hardly learnt anything yet, kept for the session."""
     import functools
 
-    monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=30, agent_steps=5))
+    monkeypatch.setattr(tinycode, "WarmStart", functools.partial(tinycode.WarmStart, base_steps=30, agent_steps=5))
     monkeypatch.setenv("COHORT_CACHE", str(tmp_path_factory.getbasetemp() / "code-cache"))
 
 

@@ -17,11 +17,11 @@ LATER_INSIDE = {  # and what came later into files that were there
     "data.py": 76,  # the sources of the suites, what JSON does to TeX; pictures, tests, and prompts that know them
     "models.py": 114,  # a question stands in its prompt, and what it spells stays text; what one pass is given; programs are run
     "runs.py": 89,  # three worlds; samples.jsonl, where a run comes from; metrics or optimizer of other content; signals, threads
-    "options.py": 50,  # --eval-data, --compare-agents; --help in groups; a run's config.json is read by the same rules
+    "options.py": 54,  # --eval-data, --compare-agents, --engine; --help in groups; a run's config.json is read by the same rules
     "memory.py": 28,  # what cannot fit is refused before it is made; the places that pictures take
     "setup.py": 42,  # --eval-data: other problems that a run is measured on; models with their eyes; the agents of one process
     "report.py": 14,  # and their table
-    "methods.py": 7,  # the pictures of joined batches; what passes between processes, in one process nothing
+    "methods.py": 8,  # the pictures of joined batches; what passes between processes, and who writes, if not grpo.py
     "drafts.py": 30,  # a program is withheld from its draft
     "__init__.py": 13,  # one line for Ctrl-C while this project is imported
 }
@@ -35,12 +35,13 @@ LATER = {  # what came later brings its own file and its own budget
     "vision.py": 168,  # agents that see: a picture in a prompt's one pass
     "tinyeyes.py": 230,  # a tiny world of pictures, warm start included
     "code.py": 260,  # answers that are programs: their behaviour as the answer, the sandbox, problems with tests
-    "tinycode.py": 161,  # the tiny world of programs
+    "tinycode.py": 151,  # the tiny world of programs
     "ranks.py": 130,  # one agent a process: what passes between them, waits, deaths, what is refused
+    "engine.py": 110,  # rollouts by vLLM: adapters handed over, our own model's values, how far the engine is off
     "motion.py": 103,  # the window, and starts that fall through a portrait
 }
-TOP = {"README.md", "requirements.txt", "requirements-vision.txt", "LICENSE", "pyproject.toml", "lab", "tests", "benchmarks",
-       "docs", "figures", *BUDGETS}  # fmt: skip
+TOP = {"README.md", "requirements.txt", "requirements-vision.txt", "requirements-vllm.txt", "LICENSE", "pyproject.toml",
+       "lab", "tests", "benchmarks", "docs", "figures", *BUDGETS}  # fmt: skip
 
 
 ANSWERS = 550  # when two answers are equal: once three files of 848 lines
