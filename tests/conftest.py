@@ -10,7 +10,8 @@ import torch  # noqa: E402
 from lab import style  # noqa: E402
 
 torch.set_num_threads(1)
-RENDER_NOT = ("test_adding", "test_agon", "test_cohort", "test_docs", "test_guards", "test_measure", "test_show", "test_vision")
+RENDER_NOT = ("test_adding", "test_agon", "test_code", "test_cohort", "test_docs", "test_guards", "test_measure", "test_show",
+              "test_vision")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
