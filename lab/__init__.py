@@ -16,19 +16,25 @@ tinyworld, rivals, tinyeyes, tinycode   the embedded worlds: of both papers, of 
 """
 
 import os
+import signal
 import sys
+import threading
 
 
-def interrupted(kind, error, trace) -> None:
+def stop() -> None:
     """Ctrl-C is no fault: where nothing else takes it, such as while this project is imported, it gets one line."""
-    first = error
-    while not isinstance(first, KeyboardInterrupt):  # libraries that are being imported turn it into errors of their own
-        if first is None:
-            return sys.__excepthook__(kind, error, trace)
-        first = first.__cause__ or first.__context__
     os.write(2, b"\nstopped at once\n")
     os._exit(130)
 
 
+def pressed(number, frame) -> None:
+    """Python's own handler but for the time of an import: a library can drop its error there, and break of it later."""
+    while frame and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    stop() if frame else signal.default_int_handler(number, frame)
+
+
 if sys.excepthook is sys.__excepthook__:  # a notebook has its own
-    sys.excepthook = interrupted
+    sys.excepthook = lambda kind, *error: stop() if issubclass(kind, KeyboardInterrupt) else sys.__excepthook__(kind, *error)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, pressed)
