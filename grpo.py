@@ -70,7 +70,7 @@ class Agent:
     def device(self) -> torch.device:
         return self.model.device
 
-    def prompt(self, problem: Problem) -> str:
+    def prompt(self, problem: Problem) -> Prompt:
         """The text this agent is given: its form of the question in its own chat template."""
         return self.wrap(problem.rephrased if self.rephrase and problem.rephrased else problem.question, problem)
 

@@ -34,16 +34,13 @@ class UserError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One question. `answer` is the reference (None: unlabelled), `rephrased` the same question in other words.
-
-    `image` is the picture that the question is about (lab.vision.Picture), or None.
-    """
+    """One question. `answer` is the reference (None: unlabelled), `rephrased` the same question in other words."""
 
     question: str
     answer: str | None = None
     topic: str = ""
     rephrased: str | None = None
-    image: object = None
+    image: object = None  # the picture that it is about (lab.vision.Picture)
     tests: Inputs | None = None  # of a problem whose answers are programs; what they should say is `answer`, see code.py
 
 

@@ -244,7 +244,7 @@ def parse(arguments: Sequence[str] | None, description: str, kind):
 
 
 def command(name: str, arguments: Sequence[str] | None, about: str, kind, rules: Sequence[Rule], act: Callable, left: str,
-            lower: str, of_each_method: Sequence[Rule] = ()) -> int:  # fmt: skip
+            lower="--k or --max-new-tokens, or give --dtype bfloat16", of_each_method: Sequence[Rule] = ()) -> int:  # fmt: skip
     """A command from its words to its exit code: parse, check, act. See `runs.command` for `left` and `lower`."""
 
     def parsed() -> int:

@@ -265,9 +265,7 @@ def main() -> int:
     try:
         finish(folder)
         return 0
-    except UserError as error:
-        print(f"report.py: {error}", file=sys.stderr)
-    except OSError as error:
+    except (UserError, OSError) as error:
         print(f"report.py: {error}", file=sys.stderr)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         print(f"report.py: {folder} is not a whole run of this version: {type(error).__name__}: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,10 +35,8 @@ def load(o, share: bool, sees: bool = False, here: Sequence[int] | None = None) 
         made = world.cohort(o.agents, settings=settings)
         return [(model.to(device).eval(), tokenizer) for model, tokenizer in (made if here is None else [made[n] for n in here])]
     sources = o.models if here is None else [o.models[n] for n in here]
-    if share:
-        once = {source: models.load_model(source, device, o.dtype, sees) for source in dict.fromkeys(sources)}
-        return [once[source] for source in sources]
-    return [models.load_model(source, device, o.dtype, sees) for source in sources]
+    read = functools.cache(models.load_model) if share else models.load_model
+    return [read(source, device, o.dtype, sees) for source in sources]
 
 
 def put_adapters(model, rank: int, alpha: float, names: Sequence[str], **options) -> None:

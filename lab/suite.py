@@ -72,8 +72,7 @@ def suite(o: Options) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; a user's mistake is one line and exit code 2."""
-    lower = "--k or --max-new-tokens, or give --dtype bfloat16"
-    return command("lab.suite", arguments, __doc__, Options, RULES, suite, "nothing was written", lower)
+    return command("lab.suite", arguments, __doc__, Options, RULES, suite, "nothing was written")
 
 
 if __name__ == "__main__":

@@ -21,13 +21,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import transformers
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from lab.data import Problem, UserError
-from lab.tinyworld import ARROW, cached, profiles
+from lab.tinyworld import ARROW, cached, make_tokenizer, profiles
 from lab.tinyworld import WarmStart as OfTexts
 from lab.vision import Picture
 
@@ -146,14 +145,7 @@ class WarmStart(OfTexts):
 @functools.cache
 def make_processor() -> transformers.LlavaProcessor:
     """LLaVA's own processor, over a tokenizer with a token for each sign and for each of WORDS."""
-    tokens = ["<pad>", "<eos>", "<unk>", *WORDS, *"0123456789+-*/="]
-    core = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges=[], unk_token="<unk>"))
-    core.add_tokens([AddedToken(word, normalized=False) for word in WORDS])
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    core.decoder = decoders.ByteLevel()
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", clean_up_tokenization_spaces=False,
-        chat_template=TEMPLATE, extra_special_tokens={"image_token": MARK})  # fmt: skip
+    tokenizer = make_tokenizer(WORDS, "0123456789+-*/=", TEMPLATE, extra_special_tokens={"image_token": MARK})
     images = transformers.CLIPImageProcessorPil(
         size={"height": SIZE, "width": SIZE}, do_center_crop=False, image_mean=[0.5] * 3, image_std=[0.5] * 3)
     tokenizer.processor = transformers.LlavaProcessor(  # the first place of the eye is its summary, which LLaVA leaves out

@@ -172,7 +172,8 @@ class WarmStart:
     kind: str = "complementary"  # see KINDS
 
 
-def make_tokenizer(words: Sequence[str] = (ARROW, " plus ", " minus ", " times ", " over "), signs="0123456789+-*/()=,"):
+def make_tokenizer(words: Sequence[str] = (ARROW, " plus ", " minus ", " times ", " over "), signs="0123456789+-*/()=,",
+                   template="{{ messages[-1]['content'] }}", **options) -> PreTrainedTokenizerFast:  # fmt: skip
     """One token for each of the signs and of the words, here the arrow and those of the rephrased questions."""
     tokens = ["<pad>", "<eos>", "<unk>", *words, *signs]
     # BPE without merges is a character each, and the words are taken whole before it: a form that AutoTokenizer, which
@@ -183,7 +184,7 @@ def make_tokenizer(words: Sequence[str] = (ARROW, " plus ", " minus ", " times "
     core.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left",
-        model_max_length=256, clean_up_tokenization_spaces=False, chat_template="{{ messages[-1]['content'] }}")
+        model_max_length=256, clean_up_tokenization_spaces=False, chat_template=template, **options)
     # The question itself is the prompt. The attribute is lost when a tokenizer is saved; the template says it again.
     tokenizer.plain_prompt = True
     return tokenizer
