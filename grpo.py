@@ -5,11 +5,12 @@ of its group, so no value network is needed:
 
     A_k  = (r_k - mean(r)) / std(r)                                                                       (advantage)
     loss = -(1/K) sum_k (1/|y_k|) sum_t min(rho A_k, clip(rho, 1 - delta, 1 + delta) A_k) + beta KL(pi || pi_ref)
-    rho  = pi(token) / pi_old(token), of token t of completion y_k; pi_old wrote it, delta is `clip`
+    rho  = pi(token) / pi_old(token), of token t of completion y_k; pi_old is the policy that wrote it, delta is `clip`
 
 What to know beside the paper (Shao et al. 2024, DeepSeekMath, eq. 3), and where most GRPO code differs:
   - A prompt is read once per group, when sampling and when learning: its keys and values are repeated for the K completions,
-    and the gradient flows back through them, exactly. Rows that have ended leave the batch (tests/test_grpo.py).
+    and the gradient flows back through them, exactly. (Learning reads it K times with gradient checkpointing, or where a
+    model's cache cannot be copied.) Rows that have ended leave the batch (tests/test_grpo.py).
   - A token is drawn by inverting the cumulative distribution at one number fixed beforehand, so that a rollout does not depend
     on its neighbours. Of the model's own generation_config nothing but the end tokens is used.
   - A unanimous group has advantage exactly 0 (no epsilon under the fraction), and without a KL term the model is not run on it.
@@ -137,7 +138,7 @@ def forward(model, ids: Tensor, mask: Tensor, cache: Cache | None = None, last_o
 def draw_token(
     logits: Tensor, temperature: float, uniform: Tensor, top_p: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Draw one token a row by inverting the cumulative distribution at `uniform` [n] in [0,1).
+    """Draw one token per row by inverting the cumulative distribution at `uniform` [n] in [0,1).
 
     temperature 0 takes the most probable token (log-probs are then those at temperature 1). top_p below 1 draws from the fewest
     most probable tokens that have this probability in all (Holtzman et al. 2020). The values stay those of the whole

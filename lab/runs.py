@@ -1,7 +1,7 @@
 """A run on disk: its folder, its metrics, its checkpoints; and what all commands do alike.
 
     runs/<name>/config.json            the options, and what else decides the numbers: versions, threads, the commit
-    runs/<name>/metrics.jsonl          one line a step
+    runs/<name>/metrics.jsonl          one line per step
     runs/<name>/samples.jsonl          completions of the first step, of the last one, and of every --samples steps
     runs/<name>/checkpoint-000050/     A/, B/, ...: each agent (a model folder, or an adapter in PEFT's format) and its optimizer
                                        A-teacher/, ...: the same of its teacher, where the method has one

@@ -2,11 +2,11 @@
 
 A prompt is text with a mark where the picture stands, and knows its problem's picture (`lab.data.Prompt`). The model's own
 processor turns both into token ids, in which the mark has become as many places as the picture takes, and tensors (`look`).
-These go into the prompt's pass and into no other: the K completions continue its cache, so a picture is read once a group, in
+These go into the prompt's pass and into no other: the K completions continue its cache, so a picture is read once per group, in
 sampling and in learning, and gradients flow back through the cache, exactly.
 
 Two things differ by family, and both stay in this file:
-  - What a processor returns is strung together, picture after picture, or has one row a token (`..._token_type_ids`): `together`.
+  - What a processor returns is strung together, picture after picture, or has one row per token (`..._token_type_ids`): `together`.
   - Where a token stands. In the models of Qwen's kind (M-RoPE: Wang et al. 2024, Qwen2-VL, section 2.1) a picture of H x W places
     moves what follows it by max(H, W), not by H W. The library knows the places of a prompt; `Cache.shift` keeps how far they
     moved for the tokens that follow.
@@ -164,7 +164,7 @@ def look(text: str, image: Picture, tokenizer) -> tuple[list[int], dict[str, Ten
 def together(seen: Sequence[dict[str, Tensor]], mask: Tensor, model) -> dict[str, Tensor]:
     """What n rows see as one batch; `mask` [n,S] says where each begins. {} where no row sees anything.
 
-    What has a row a token is padded to [n,S]; all else is strung together, padded behind to the largest where sizes differ.
+    What has one row per token is padded to [n,S]; all else is strung together, padded behind to the largest where sizes differ.
     """
     def join(name: str) -> Tensor:
         if name.endswith("token_type_ids"):
