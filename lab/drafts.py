@@ -9,14 +9,16 @@ left open there, and is ours. What is withheld is the draft's own answer, right 
     other   A mention has the same signs, spaces and TeX sizing aside; or it has the same value and fills a formula, a side
             of an equation or a clause: 1+x for x+1.
 
-    program The whole program is the answer: every block, every line and inline span that is a statement, and what else spells one
-            of their lines. Prose stays, formulas in it too, unless the program has them as a line.
+    program The whole program is the answer: every block, every line, table cell and inline span that is a statement, statements
+            within a sentence that compute something, and what else spells one of their lines. Prose stays, and so do formulas
+            in it, unless the program has them as a line.
 
 Not caught: numbers in several parts ("two and a half", "one half"), one item of a list, ordinals, number words of other
 languages, and all that can be worked out from the text that is left.
 """
 
 import ast
+import contextlib
 import re
 
 from lab.answers import canonical
@@ -145,12 +147,19 @@ def withhold(text, answer, mark=MARK):
     return _hide_numbers(text, key, mark) if is_number else text
 
 
+AROUND = re.compile(r"</?[a-z]+>|^(?:[\s>`*+|#-]|\d+[.)]\s|In \[\d+\]:)+")  # marks of Markdown, HTML and notebooks
+WITHIN = re.compile(r"""\b(?:def[ ]+\w+[ ]*\(|lambda(?:[ ][\w*, =]{0,99})?:|print\().*  # code within a sentence, by its looks
+    | (?:\b\w{1,30}\(|\[)[^\]\[()\n]{,99}[ ]for[ ][^\]\[()\n]{,99}[ ]in[ ][^\]\[()\n]{,99}[\])]""", re.X)
+WORKS = ast.Call, ast.Lambda, ast.comprehension, ast.BinOp, ast.Subscript, ast.AugAssign
+BEGINS = re.compile(r"(?<![\w.'])(?:(?:for|while|if|return|yield)\b|[A-Za-z_][\w.]* *[-+*/%]?=(?!=))")  # and by trying it
+
+
 def is_code(line):
     """Whether a line of prose is a statement of Python, or begins one."""
-    line = line.strip(" \t`>")
+    line = AROUND.sub("", line).rstrip(" \t`*.")
     if re.match(r"(async +)?(def|class) +\w+ *[(:]|[\w.]+ *=[^=]*[(\[{,\\]$", line):
         return True
-    for form in ("{}", "{}\n pass", "if 1:\n pass\n{}\n pass", "try:\n pass\n{}\n pass") if len(line) < 1000 else ():
+    for form in ("{}", "{}\n pass", "if 1:\n pass\n{}\n pass", "try:\n pass\n{}\n pass") if 0 < len(line) < 1000 else ():
         try:
             last = ast.parse(form.format(line)).body[-1]
         except (SyntaxError, ValueError, IndexError, MemoryError, RecursionError):
@@ -160,15 +169,29 @@ def is_code(line):
     return False
 
 
+def code_within(line):
+    """The parts of a line that are Python from one of its words up to a pause or the end, and compute something."""
+    for start in [match.start() for match in BEGINS.finditer(line[:300])]:
+        for end in [match.start() for match in re.finditer(r"[.,;]?$|[.,;](?=\s)", line[:400]) if match.start() > start][::-1]:
+            with contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError):
+                if any(isinstance(part, WORKS) for part in ast.walk(ast.parse(line[start:end]))):
+                    yield line[start:end]
+
+
 def withhold_program(text, answer, mark=MARK):
     """`text` with every program in it replaced by `mark`, as above; `answer`, what the program does, plays no part."""
     hidden, lines, inside = [block[0] for block in BLOCK.finditer(text)], [], False
     for line in BLOCK.sub(lambda _: mark, text).split("\n"):
         # A body is indented, and what closes a bracket belongs to what opened it.
-        inside = is_code(line) or (inside and (not line.strip() or line[0] in " \t" or not line.strip(" )]},:")))
+        cells = line.split("|") if line.lstrip().startswith("|") else [line]
+        inside = any(map(is_code, cells)) or (inside and (not line.strip() or line[0] in " \t" or not line.strip(" )]},:")))
         hidden += [line] * inside
         lines += [mark if inside else line] * (not inside or lines[-1:] != [mark])
     text = re.sub(r"`([^`\n]+)`", lambda span: mark if is_code(span[1]) else span[0], "\n".join(lines))
+    found = [*WITHIN.findall(text), *(code for line in text.split("\n") for code in code_within(line))]
+    for code in found:
+        text = text.replace(code, mark)
+    hidden += found
     said = [re.sub(r"^\s*(return|print)\b|#.*", "", line) for line in "\n".join(hidden).split("\n")[:400]]
     spelled = sorted({tuple(re.findall(r"\w+|[^\w\s]", line)) for line in said}, key=len, reverse=True)
     found = "|".join(r"\s*".join(map(re.escape, signs)) for signs in spelled if len(signs) > 2)

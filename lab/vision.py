@@ -6,7 +6,7 @@ These go into the prompt's pass and into no other: the K completions continue it
 sampling and in learning, and gradients flow back through the cache, exactly.
 
 Two things differ by family, and both stay in this file:
-  - What a processor returns is strung together, picture after picture, or has one row per token (`..._token_type_ids`): `together`.
+  - What a processor returns is strung together, picture after picture, or has a row for each token (`..._type_ids`): `together`.
   - Where a token stands. In the models of Qwen's kind (M-RoPE: Wang et al. 2024, Qwen2-VL, section 2.1) a picture of H x W places
     moves what follows it by max(H, W), not by H W. The library knows the places of a prompt; `Cache.shift` keeps how far they
     moved for the tokens that follow.

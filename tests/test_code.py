@@ -314,7 +314,9 @@ def test_the_program_of_a_completion(text, program):
 
 def test_reading_programs_takes_no_time():
     """A completion of nothing but fences, or of one long line."""
-    for text in ("```\n" * 50_000, "`" * 100_000, "~~~python" * 20_000, "```a\n~~~b\n" * 20_000):
+    for text in ("```\n" * 50_000, "`" * 100_000, "~~~python" * 20_000, "```a\n~~~b\n" * 20_000, " " * 50_000 + "x",
+                 "[ for" * 9000, "[" + " for" * 9000, "lambda" + " " * 50_000, "lambda " * 9000, "| " * 9000, "1) " * 9000,
+                 "<a" * 9000, "a" * 20_000, "x = " * 5000, "return a + " * 2000):
         last_program(text)
         drafts.withhold_program(text[:20_000], None)
 
@@ -413,6 +415,16 @@ DRAFTS = [  # every one holds CODE, or part of it, and says "the remainder"
     f"~~~~py\n{CODE}\n~~~~\nAll of the remainder.",
     "The remainder:\n\ndef f(a,\n      b):\n    total = (a +\n        2 * b)\n    return total % 7\n\nEnd.",
     f"> the remainder\n> {CODE.replace(chr(10), chr(10) + '> ')}",
+    "So we take the remainder: def f(a, b): return (a + 2*b) % 7, and are done.",
+    "1. the remainder\n2. total = a + 2 * b\n3. return total % 7",
+    "- the remainder\n* total = a + 2 * b\n+ return total % 7",
+    "**the remainder**\n\n| line | code |\n|---|---|\n| 1 | total = a + 2 * b |\n| 2 | return total % 7 |",
+    f"The remainder:\n<pre>{CODE}</pre>",
+    "The remainder is \\boxed{lambda a, b: (a + 2 * b) % 7}",
+    "In [1]: def f(a, b): return (a + 2 * b) % 7\nThe remainder.",
+    "The remainder: we set total = a + 2 * b; then return total % 7.",
+    "The remainder is sum(total % 7 for total in a + 2 * b) for sure.",
+    "The remainder is what print((a + 2 * b) % 7) says.",
     f"<b>the remainder</b>\n```python\n{CODE}\n```\n```text\n3\n```",
 ]
 
@@ -432,6 +444,10 @@ def test_no_code_leaks_from_a_draft(draft):
     "For each item in the list, add it if it is even.\nExample: 3 is odd.\n- keep a count\n* return nothing for an empty list",
     "If n is even, halve it. Else: triple it and add 1.\n1. read n\n2. print the sum",
     "The value x + 1 is larger than `x`; so is O(n log n).",
+    "1. Print the sum.\n2. If the list [1, 2] is empty for some n, return 0 in the end.\n- **Note**: 3 > 2 is defined (always).",
+    "First return the left-most item (one for each in the list), then n = 5 is left. If n is even, return n in the end.",
+    "First sort the list.\n\nThen take every second element.\n",
+    "| n | sum |\n|---|---|\n| 3 | 6 |\nThe printed sum, the lambda of the chain, <b>is right</b>.",
 ])
 def test_prose_stays(prose):
     """What the draft explains is what the challenger is to read."""
