@@ -240,7 +240,7 @@ class Options(Training):
 
     TABLE = {name: recipe.says for name, recipe in RECIPES.items()}
     methods: list[Literal[tuple(RECIPES)]] | None = None  # trained beside the untrained pair, see below (default: grpo agon)
-    compare: bool = False  # train them all: every row of the paper's Table 3
+    compare: bool = False  # train them all: every row of the paper's Table 3, and the margin
     model: str | None = None  # a Hugging Face causal LM, hub name or folder; without it, the tiny world's own
     # tiny world, what the adapters have learnt at the start: taught = each half of the topics, and to read drafts; misleading =
     # the same with worse drafts and readers that copy more; noise = nothing, as in the paper: they differ by --b-std alone

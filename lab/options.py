@@ -144,7 +144,7 @@ METHOD_RULES = [  # of each method; what its data and models must have is checke
     (lambda o, m: o.agents < REWARDS[m].min_agents, "needs a peer: give more than {agents} agents"),
     (lambda o, m: hooks_of(m).needs_rephrased and o.rephrase, "asks every question in both forms: leave --rephrase out"),
     (lambda o, m: hooks_of(m).needs_chat and not o.models,
-     "needs chat models, which judge a solution when asked; the tiny ones know nothing but sums: give --models and --data"),
+     "needs chat models, which judge a solution when asked; the tiny ones know their own world only: give --models and --data"),
     (lambda o, m: hooks_of(m).needs_chat and o.stop, "has judges, whose text --stop ends too, before its score: leave it out"),
 ]  # fmt: skip
 

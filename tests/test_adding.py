@@ -51,6 +51,7 @@ def short_warm_start(monkeypatch, tmp_path):
     monkeypatch.setenv("COHORT_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 def test_a_reward_is_one_function_and_one_entry(tmp_path):
     """In a copy of the project: the command knows the method, trains by it, and the tests of every method still pass."""
     copy = tmp_path / "copy"
@@ -71,6 +72,7 @@ sys.exit(cohort.main({[*FAST, "--method", "longest", "--out", str(tmp_path / "ru
     assert line["reward_mean"] == line["length"]
 
 
+@pytest.mark.slow
 def test_a_topic_is_one_entry(tmp_path, monkeypatch, capsys):
     """A seventh topic once turned the headline figure into another one, and broke agon.py; now both worlds just have it."""
     topics = (*tinyworld.TOPICS[4:-1], TOPIC, tinyworld.TOPICS[-1])  # few, since their texts take seconds to make
@@ -91,6 +93,7 @@ def test_a_topic_is_one_entry(tmp_path, monkeypatch, capsys):
         Topic("small", "{}+{}=", "{} plus {}=", (str, str, str), str, [(a, b) for a in range(3) for b in range(3)])
 
 
+@pytest.mark.slow
 def test_another_peer_rule_has_no_forecast(tmp_path, monkeypatch, capsys):
     """A ring without a direction is another theory: a table that goes on forecasting by the old one is wrong without a word."""
     def both_neighbours(n, ballots, truths):

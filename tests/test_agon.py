@@ -260,6 +260,7 @@ def test_a_thinking_models_draft_shows_what_follows_the_thinking():
 # ---------------------------------------------------------------- the command
 
 
+@pytest.mark.slow
 @pytest.mark.rendered
 def test_every_row_from_one_command(command, tmp_path, capsys):
     """--compare: a run for each method, one table with every row, one figure; equal budgets are printed, not assumed."""
@@ -288,6 +289,7 @@ def adapters(folder: Path) -> dict[str, torch.Tensor]:
     return {f"{name} {key}": tensor for name, tensors in found.items() for key, tensor in tensors.items()}
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_on_as_a_whole(command, tmp_path, monkeypatch, capsys):
     """Broken off in a run, with the start's measurement lost as well, --resume does what is missing and no more."""
     # Random models are never right, so something must move them, or every run would be the same.
@@ -316,6 +318,7 @@ def test_a_comparison_goes_on_as_a_whole(command, tmp_path, monkeypatch, capsys)
     assert agon.main(["--resume", str(folder), "--steps", "3"]) == 2 and "--steps was 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_resume_is_bitwise_a_continuation(command, tmp_path, monkeypatch):
     """A resumed run that draws other samples, swaps the roles or forgets the moments is another run."""
     # Random models are never right, so something must move them, or every run would be the same.
@@ -407,6 +410,7 @@ def right_answer(question: str) -> str:
     return f"{a + b}/{c}"
 
 
+@pytest.mark.slow
 def test_the_tiny_command_from_a_warm_start(small_world, tmp_path, capsys, monkeypatch):
     """What a student types first: it warms up, keeps that, trains, shows exchanges; the report can be made again."""
     given = ["--steps", "1", "--prompts", "2", "--n", "2", "--eval-problems", "6", "--eval-k", "1", "--max-new-tokens", "8"]

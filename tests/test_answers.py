@@ -560,6 +560,7 @@ def long_texts(count):
 READERS = (canonical, *(partial(extract_answer, style=style) for style in STYLES))
 
 
+@pytest.mark.slow
 def test_time_is_bounded():
     """Completions are untrusted: no input of 10,000 characters may take 0.3 s (0.01 is the most on an idle core)."""
     for text in [*HOSTILE, *long_texts(60)]:
@@ -573,6 +574,7 @@ def test_time_is_bounded():
             assert min(seconds) < 0.3, (text[:30], len(text), seconds)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded():
     """Nor may one take memory: 1 MB at its peak for 10,000 characters (0.3 is the most that we have seen)."""
     tracemalloc.start()

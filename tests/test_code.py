@@ -474,6 +474,7 @@ def lines(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_tiny_world_of_code(tiny_cohort, tmp_path, capsys):
     """Trained, compared, resumed bit by bit, and forecast by the theory as the other tiny world is."""
     out = ["--out", str(tmp_path), *SHORT]
@@ -522,6 +523,7 @@ def coder(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_file_of_problems_with_tests(coder, tmp_path, capsys):
     """Trained, measured again and resumed: programs as answers need nothing but --answer code."""
     path, stop = str(coder / "problems.jsonl"), ["--stop", "\n", "--max-new-tokens", "2", "--out", str(tmp_path)]

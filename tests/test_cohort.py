@@ -121,6 +121,7 @@ def test_a_run_writes_all_it_promises(tmp_path, capsys):
     assert "forecast" in told and "outcome" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4])
 def test_a_ring_of_n(tmp_path, n, capsys):
     """More than two agents: each is graded by the one before it, and the table still says what the theory forecasts."""
@@ -162,6 +163,7 @@ def test_real_models_and_data(tmp_path, model_folder, data_file, capsys):
     assert lines(tmp_path / "runs" / "corl-001")[-1]["eval"]["B"]["high"] > 0
 
 
+@pytest.mark.slow
 def test_problems_of_another_source_are_measured_too(tmp_path, model_folder, data_file, capsys):
     """--eval-data: trained on one source, measured on others, each read as it needs: here boxes and numbers."""
     other = tmp_path / "other.jsonl"
@@ -175,6 +177,7 @@ def test_problems_of_another_source_are_measured_too(tmp_path, model_folder, dat
     assert "eval on sums" in lines(tmp_path / "runs" / "corl-001")[-1]
 
 
+@pytest.mark.slow
 def test_training_is_towards_the_label(tmp_path, monkeypatch):
     """Ground truth on one topic: after 25 steps the reward is well above where it began, for both agents."""
     monkeypatch.setattr(tinyworld, "WarmStart", functools.partial(tinyworld.WarmStart, base_steps=200, agent_steps=20))
@@ -189,6 +192,7 @@ def test_training_is_towards_the_label(tmp_path, monkeypatch):
 # ---------------------------------------------------------------- runs that repeat and resume
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--lora-rank", "2", "--lr", "1e-2"]])
 def test_resume_is_bitwise_a_continuation(tmp_path, options):
     """T19: a resumed run that draws other samples, or forgets AdamW's moments, is another run."""
@@ -201,6 +205,7 @@ def test_resume_is_bitwise_a_continuation(tmp_path, options):
     assert all(agent["grad_norm"] > 0 for line in lines(tmp_path / "runs" / "whole")[1:] for agent in line["agents"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--lora-rank", "2", "--lr", "1e-2"]])
 def test_a_teacher_is_resumed_bit_for_bit(tmp_path, options, model_folder, data_file, capsys, monkeypatch):
     """A teacher that starts again as the policy, or as drawn, votes otherwise; and its pace depends on --steps."""
@@ -233,6 +238,7 @@ def test_resume_to_before_the_checkpoint_is_refused(tmp_path, capsys):
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.slow
 def test_what_both_forms_need_is_filtered_for_all(tmp_path, model_folder, capsys):
     """A file of `tasks.py rephrase` in which some rewrites failed: the rest is trained on, by every method, also when resumed."""
     path = tmp_path / "some.jsonl"
@@ -294,6 +300,7 @@ def test_memory_by_hand():
     assert "lower --max-new-tokens (evaluations hold 256" in str(need("--eval-problems", "99", "--eval-k", "9"))
 
 
+@pytest.mark.slow
 def test_same_seed_same_run_and_another_seed_another(tmp_path):
     """Without this no figure in the README could be checked."""
     for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
@@ -384,6 +391,7 @@ def test_interrupt_leaves_a_loadable_checkpoint(tmp_path, monkeypatch, capsys):
     AutoModelForCausalLM.from_pretrained(saved / "A")
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_on_as_a_whole(tmp_path, monkeypatch, capsys):
     """Broken off, a comparison is finished by --resume, and is the unbroken one: else its rows are of different budgets.
 
@@ -428,6 +436,7 @@ def test_not_finite_stops_with_the_place_named(tmp_path, monkeypatch, capsys):
     assert "step 3, agent B" in told and "checkpoint-000002" in told and "--lr" in told
 
 
+@pytest.mark.slow
 def test_compare_starts_every_method_alike(tmp_path, capsys):
     """The same starting weights, problems and seeds, or the comparison compares nothing."""
     assert go(tmp_path, "--compare", "corl", "ttrl", "gt", "--seeds", "0", "1", "--name", "x") == 0
@@ -440,6 +449,7 @@ def test_compare_starts_every_method_alike(tmp_path, capsys):
     assert all(table.count(f"\n{name} ") == 3 for name in ("Co-RL", "TTRL", "ground truth"))
 
 
+@pytest.mark.slow
 def test_compare_at_one_budget(tmp_path, capsys):
     """A method that writes more for each question would win by it: it gets fewer questions, and what is left over is said.
 

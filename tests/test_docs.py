@@ -218,6 +218,7 @@ def test_help(name, monkeypatch, capsys):
     assert len(capsys.readouterr().out) > 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=shlex.join)
 def test_command_runs(command, at_home, monkeypatch, capsys):
     """A README whose command ends in a traceback, as one did for weeks. A new program needs a row in HOW."""

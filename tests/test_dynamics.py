@@ -185,6 +185,7 @@ def test_rk4_has_order_four():
     assert np.all((orders > 3.7) & (orders < 4.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("K,eta,scale,omega", [(8, 1, "std", 1), (3, (1, 4), "none", 1), ((4, 16), (2, 1), "std", 0.5),
                                                  (8, (1, 2), "paper", 0.2), (8, 1, "std", 0.0)])
 def test_conserved_quantity(K, eta, scale, omega):
@@ -197,6 +198,7 @@ def test_conserved_quantity(K, eta, scale, omega):
     assert np.abs(P[-1] - starts).max() > 0.05  # it moved
 
 
+@pytest.mark.slow
 def test_halving_the_step_changes_no_label():
     """Too large a step pushes starts over the boundary."""
     rng = np.random.default_rng(1)
@@ -217,6 +219,7 @@ def test_simulate_stops_when_all_have_settled():
     assert P[-1] == pytest.approx([0.5, 0.5], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", d.SCALES)
 def test_a_start_on_the_line_ends_in_the_saddle(scale):
     """Theorem 1, third case. Rounding grows on the line, and once sent 63 of 63 such starts into a corner."""
@@ -228,6 +231,7 @@ def test_a_start_on_the_line_ends_in_the_saddle(scale):
         assert np.all(np.abs(np.diff(np.abs(P[..., 0] - 0.5), axis=0)) < 0.1)  # it walks there, it is not put there
 
 
+@pytest.mark.slow
 def test_other_boundaries_hold_too():
     """Unequal agents and omega < 1 have another separatrix and another saddle; self-vote's agent at one half stays."""
     for K, eta, omega in (((3, 4), (1, 2), 1.0), (3, 1.0, 0.5)):
@@ -241,6 +245,7 @@ def test_other_boundaries_hold_too():
     assert end[0, 0] == 0.5 and end[1, 1] == 0.5 and end[0, 1] > 0.98 and end[1, 0] < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("K,eta,scale,omega", [(8, 1, "std", 1), (3, (1, 4), "none", 1), ((4, 16), (2, 1), "std", 0.5),
                                                (8, (1, 2), "paper", 0.2), (64, 1, "std", 1)])
 def test_default_steps_conserve_six_digits(K, eta, scale, omega):
@@ -470,6 +475,7 @@ def test_only_an_end_is_counted(tmp_path):
         "split", "right", "wrong", "under way", "under way"]
 
 
+@pytest.mark.slow
 def test_forecasts_use_the_measured_omega(tmp_path):
     """(.42, .42) lies below the line of omega = 1, and above the boundary of omega = .2."""
     starts, ends = {t: (0.42, 0.42) for t in "xyz"}, {t: (0.9, 0.9) for t in "xyz"}
@@ -516,6 +522,7 @@ def test_what_the_command_says_at_the_edges(words, said, tmp_path, monkeypatch, 
     assert said in "".join(capsys.readouterr())
 
 
+@pytest.mark.slow
 def test_forecasts_know_rates_and_votes(tmp_path):
     """(.6, .35) lies below the line of equal agents; if B learns four times faster it ends right. With 64 votes and groups of 8
     the theory, which has one K, says nothing; as many votes as rollouts are the usual case."""
@@ -540,6 +547,7 @@ def test_overlay_says_what_happened(tmp_path):
         assert said in text, said
 
 
+@pytest.mark.slow
 def test_many_topics_are_still_topics(tmp_path):
     """A seventh topic once turned the figure into its form for many problems, without a word."""
     starts = {f"topic{i}": (0.2 + 0.05 * i, 0.5) for i in range(11)}
@@ -595,6 +603,7 @@ def quick_ring(monkeypatch):
     monkeypatch.setattr(portraits, "ring_boundary", lambda x, *_, **__: 1 - x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", DRAWN)
 def test_no_figure_is_cut_off(draw, quick_ring):
     """Titles and legends grow; text beyond the canvas is lost in the file. K and q stand on every figure."""
@@ -652,6 +661,7 @@ def test_a_portrait_fits_its_file(method, tmp_path, monkeypatch):
     assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
 
 
+@pytest.mark.slow
 def test_window_click_and_sliders():
     """A click gives a verdict, a slider changes it, a click outside does nothing, a right click clears."""
     fig = Figure(figsize=(7, 8))
@@ -696,6 +706,7 @@ def test_bad_options_get_one_line(options, words, capsys, tmp_path, monkeypatch)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_overlay_has_its_own_options(tmp_path):
     """--out would be ignored: the figure goes into the run's folder, or to --save."""
     write_run(tmp_path / "run", STARTS, ENDS)
@@ -743,6 +754,7 @@ def test_command_prints_a_forecast(capsys):
     assert "right" in two and "0.06085" in two and ring.endswith("wrong") and other.endswith("right")
 
 
+@pytest.mark.slow
 def test_a_portrait_takes_every_number_of_the_theory(tmp_path, quick_ring):
     """The ending of --save is the format. An --out x.pdf once made a folder of that name with six PNGs."""
     options, starts = "--portrait --k 4 16 --eta 1 4 --omega .3".split(), "--start .6 .45 --start .2 .7".split()
@@ -773,6 +785,7 @@ def test_dynamics_hands_over_to_the_command():
     assert subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout == "set()\n"
 
 
+@pytest.mark.slow
 def test_plotting_examples_run(tmp_path, monkeypatch, quick_ring):
     """Every Python example of docs/plotting.md, as it stands, and every command of it, in a folder with a run."""
     text = (Path(d.__file__).parent / "docs" / "plotting.md").read_text()

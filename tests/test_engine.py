@@ -124,6 +124,7 @@ def run(source, tmp_path, *more: str) -> int:
     return cohort.main([*words, "--method", "rent", "--steps", "4", "--name", "run", *more])
 
 
+@pytest.mark.slow
 def test_a_run_and_the_adapters_that_it_hands_over(vllm, source, tmp_path, monkeypatch):
     """Adapters that move at a high rate are followed step by step; an engine that keeps those of before is seen in approx_kl."""
     def off(name: str) -> float:

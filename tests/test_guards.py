@@ -314,6 +314,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
 def test_a_run_knows_its_inputs(name, place, capsys):
     """Guards: a run that goes on, or is compared, with other problems, another base or another template than it began with."""
@@ -326,6 +327,7 @@ def test_a_run_knows_its_inputs(name, place, capsys):
     assert (place / "run" / "metrics.jsonl").read_bytes().startswith(before)
 
 
+@pytest.mark.slow
 def test_a_comparison_knows_its_inputs(place, capsys):
     """Guards: a row of a comparison, made later, that was trained on other problems than the rows above it."""
     models = ["--models", *[str(place / "model")] * 2, "--data", str(place / "data.jsonl")]

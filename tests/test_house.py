@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {"rewards.py": 170, "grpo.py": 370, "cohort.py": 260, "dynamics.py": 350, "lora.py": 230, "agon.py": 310}
 LAB = 4000  # what stands behind the door
@@ -85,6 +87,7 @@ def test_imports_run_down_without_a_circle():
     assert not arrows, f"in or above a circle: {sorted(arrows)}"
 
 
+@pytest.mark.slow
 def test_importing_leaves_a_notebooks_plots_alone():
     """A backend that is switched at import ends a notebook's own figures, without a word."""
     modules = [*(name[:-3] for name in BUDGETS), *(f"lab.{path.stem}" for path in (ROOT / "lab").glob("*.py"))]

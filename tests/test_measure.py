@@ -74,6 +74,7 @@ def evaluated(source, monkeypatch, *arguments: str) -> dict[str, dict]:
 REAL = ["--models", "M", "M", "--data", "D", "--answer", "number", "--max-new-tokens", "6", "--eval-k", "256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     [], ["--agents", "3", "--topics", "carry", "bracket", "--seed", "1"], ["--lora-rank", "2"],
     [*REAL, "--method", "rent", "--temperature", "0.7", "--stop", "40", "--system", "5 6"],
@@ -94,6 +95,7 @@ def test_a_saved_run_measures_as_it_did(options, tmp_path, model_folder, data_fi
     assert other.keys() == said.keys() and all(found["length"] <= 2 for found in other.values())
 
 
+@pytest.mark.slow
 def test_a_pair_of_adapters_measures_as_it_did(tmp_path, model_folder, data_file, monkeypatch):
     """Guards: Agon's system text, noise or draws left out; its run is told from a cohort's by nothing but its options."""
     given = ["--model", str(model_folder), "--data", str(data_file), "--answer", "number", "--rank", "2", "--out", str(tmp_path)]

@@ -160,6 +160,7 @@ def finished(home, wanted) -> tuple[Path, float]:
 # ---------------------------------------------------------------- the same, bit by bit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case != "corl"])
 def test_equals_one_process(case, home):
     """Draws that depend on the process, a label of the wrong peer, adapters that start elsewhere, an omega of one agent."""
@@ -170,6 +171,7 @@ def test_equals_one_process(case, home):
     assert end_state(folders(folder)) == expected
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(home, wanted, finished):
     """One of two is killed, and started again alone: it rereads what it missed, the other only waits. No hang.
 
@@ -187,6 +189,7 @@ def test_killed_at_random_moments(home, wanted, finished):
     assert end_state(folders(folder)) == wanted
 
 
+@pytest.mark.slow
 def test_a_server_that_is_lost(home, wanted):
     """Both and the server are killed when their checkpoints may differ. With a new server each says again what it had said."""
     folder, words = home / "server", [*command(home, "corl"), "--tcp", "--folder", home / "server"]

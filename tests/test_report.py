@@ -115,6 +115,7 @@ def test_a_short_run_has_not_failed(tmp_path, capsys):
     assert "after 2 steps of Co-RL" in said and "under way" in said and "1 of 1" not in said
 
 
+@pytest.mark.slow
 def test_the_measured_omega_is_shown(tmp_path, capsys):
     """At omega .1 the sum of the starts does not decide: the reader must see what did."""
     start, end = {"A": {"u": 0.5}, "B": {"u": 0.4}}, {"A": {"u": 0.9}, "B": {"u": 0.9}}
@@ -125,6 +126,7 @@ def test_the_measured_omega_is_shown(tmp_path, capsys):
     assert "p_A + p_B  omega  forecast  outcome" in said and "0.90   0.10  right     right" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [{"method": "empo"}, {"data": "sums"}])
 def test_no_theory_no_forecast(tmp_path, capsys, changed):
     """A method without a theory, and real data, of which the two-answer theory does not speak: no forecast and no count."""
@@ -143,6 +145,7 @@ def test_any_number_of_agents_fits_80_columns(tmp_path, capsys, n):
     assert ("mean of the agents" in said) is (n == 5)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_says_which_evaluation_it_shows(tmp_path, capsys):
     """After Ctrl-C the last evaluation is older than the last step; "after" must not pass for the end."""
     half = {"A": {"u": 0.5}, "B": {"u": 0.5}}
@@ -238,6 +241,7 @@ def test_compare_has_the_papers_panels(tmp_path):
     assert labels["Co-RL"] == style.METHODS["corl"] and labels["TTRL"] == style.METHODS["ttrl"]
 
 
+@pytest.mark.slow
 def test_many_methods_are_rows_in_groups(tmp_path):
     """Nine curves in one panel hide each other: rows by whom a method listens to, and a panel for each."""
     methods = ["corl", "pooled", "ttrl", "corewarding1", "corewarding2", "empo", "rent", "intuitor", "gt"]
@@ -271,6 +275,7 @@ def test_of_many_topics_those_that_moved_are_drawn(tmp_path):
 # ---------------------------------------------------------------- Agon
 
 
+@pytest.mark.slow
 def test_agon_rows_and_paired_differences(tmp_path, capsys):
     """Agon .6 and .8 against cooperative .5 and .9: the mean difference is 0; against two passes of GRPO at .4 it is .3.
 

@@ -91,6 +91,7 @@ def test_the_line_fits_and_keeps_the_accuracies():
     assert show.progress({"halves": {"drafter B": {"accuracy": 0.5}}}, "", 80) == "drafter B 0.50"
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_samples(tmp_path, capsys, quick):
     """First and last step, six topics, two agents; resumed, the file is that of the unbroken run, without what came later."""
     assert cohort.main([*TINY, "--steps", "3", "--samples", "2", "--save-every", "1", "--out", str(tmp_path), "--name", "a"]) == 0
@@ -111,6 +112,7 @@ def test_a_run_keeps_its_samples(tmp_path, capsys, quick):
     assert "samples.jsonl was changed by somebody else: put it back, or remove it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_says_where_it_comes_from(tmp_path, quick):
     """The command line as typed (each of them), the commit, the threads: what a number cannot be had again without."""
     typed = [*TINY, "--out", str(tmp_path), "--name", "a"]
@@ -171,6 +173,7 @@ def test_every_option_has_its_group(kind, capsys):
     assert (" --method " in told) == (kind is cohort.Options)  # agon.py sets it itself
 
 
+@pytest.mark.slow
 def test_a_comparison_shows_its_last_run(tmp_path, capsys, quick):
     """Every run keeps its completions; nine runs on the screen would bury the table."""
     given = [*TINY, "--compare", "corl", "ttrl", "--seeds", "0", "1", "--out", str(tmp_path), "--save-every", "-1"]

@@ -289,6 +289,7 @@ def check_resume(start, folders: dict[str, Path], wanted: dict) -> None:
             assert "is not a run" in said[0] or "no whole checkpoint to resume from" in said[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_random_moments(kind, start, inputs, unbroken, tmp_path):
     """T19: whenever the power goes, the resumed run ends as the unbroken one, or says that there is nothing to go on from."""
@@ -305,6 +306,7 @@ def test_killed_at_random_moments(kind, start, inputs, unbroken, tmp_path):
     check_resume(start, folders, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_a_place(kind, start, inputs, unbroken, tmp_path):
     """Windows of microseconds that no random moment hits: the checkpoint before must be there and be enough."""
@@ -319,6 +321,7 @@ def test_killed_at_a_place(kind, start, inputs, unbroken, tmp_path):
     check_resume(start, folders, unbroken[kind][0])
 
 
+@pytest.mark.slow
 def test_half_a_line_is_read_past(start, inputs, tmp_path, monkeypatch, capsys):
     """The tables and figures of a run that was killed while it wrote a line: those of the steps before."""
     folder = tmp_path / "run"
@@ -329,6 +332,7 @@ def test_half_a_line_is_read_past(start, inputs, tmp_path, monkeypatch, capsys):
     assert report.main() == 0 and "after" in capsys.readouterr().out and (folder / "training.png").exists()
 
 
+@pytest.mark.slow
 def test_killed_on_resume(start, inputs, unbroken, tmp_path):
     """A run that is killed a second time, while it is put together again, must not be lost by that."""
     folders = {place: tmp_path / place.replace(" ", "-") for place in KILLED_ON_RESUME}
@@ -341,6 +345,7 @@ def test_killed_on_resume(start, inputs, unbroken, tmp_path):
 # ---------------------------------------------------------------- no room, no right to write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_full_disk(kind, start, inputs, unbroken, tmp_path):
     """One line that says so, nothing half-written left behind, and the last good checkpoint takes the run to its end."""
@@ -355,6 +360,7 @@ def test_full_disk(kind, start, inputs, unbroken, tmp_path):
     check_resume(start, folders, unbroken[kind][0])
 
 
+@pytest.mark.slow
 def test_no_right_to_write(start, inputs, capsys):
     """A folder of another user, mounted read-only, or with a file in its way: one line, and what is there stays as it is."""
     with tempfile.TemporaryDirectory() as place:  # not under tmp_path, which no other user may enter
@@ -435,6 +441,7 @@ def test_models_that_are_not_whole(inputs, tmp_path):
     assert models.load_model(str(source), cpu, "float32")[0].training is False
 
 
+@pytest.mark.slow
 def test_comparison_with_a_killed_run(inputs, tmp_path, monkeypatch, capsys):
     """The table of a comparison leaves out, aloud, a run that did not come to its end; without any it says so."""
     for module, name in ((report, "draw_training"), (report, "draw_comparison")):  # tests/test_cohort.py has the figures

@@ -366,6 +366,7 @@ def test_a_model_saved_is_an_ordinary_qwen2(tmp_path):
     assert load_file(tmp_path / "model" / "model.safetensors").keys() == dict(model.named_parameters()).keys()
 
 
+@pytest.mark.slow
 def test_the_command_shows_topics_and_calibration(monkeypatch, tmp_path, capsys):
     """What `python tinyworld.py` prints is how a student meets the topics: each method's text, and each agent's shares."""
     monkeypatch.setenv("COHORT_CACHE", str(tmp_path))

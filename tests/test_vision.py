@@ -459,6 +459,7 @@ def test_a_warm_start_learns_what_it_is_told(monkeypatch):
     assert right > 2 * wrong and 0 < right + wrong <= 1
 
 
+@pytest.mark.slow
 def test_the_world_of_pictures_from_end_to_end(tmp_path, short_warm_start, monkeypatch, capsys):
     """The command: a run, its table with a forecast, resumed bit for bit, measured again from its checkpoint."""
     out = ["--out", str(tmp_path / "runs")]
@@ -494,6 +495,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--lora-rank", "2", "--checkpointing", "--answer", "choice"]], ids=["all", "adapters"])
 def test_models_and_pictures_of_ones_own(folder, options, monkeypatch, capsys):
     """--data file.jsonl with pictures beside it: trained, resumed, measured; a model without eyes is refused by one line."""
