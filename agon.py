@@ -193,7 +193,7 @@ def by_problem(rollouts: Rollouts, problems: Sequence[Problem]) -> list[list[str
 
 def cascade(drafter: Agent, reader: Agent, problems: Sequence[Problem], k: int, o, generator) -> tuple[Report, list]:
     """One drafts, the other reads the summary and answers, k times each problem. The report on the answers, and the exchanges."""
-    answers, tokens, ended, seen = [], 0, 0, []
+    answers, tokens, ended, exchanges = [], 0, 0, []
     chunk = max(1, AT_ONCE // k)  # problems in memory at a time
     for start in range(0, len(problems), chunk):
         part = problems[start : start + chunk]
@@ -203,9 +203,9 @@ def cascade(drafter: Agent, reader: Agent, problems: Sequence[Problem], k: int, 
         solved = sample(reader, prompts, 1, o.max_new_tokens, o.temperature, generator)
         answers += by_problem(solved, part)
         tokens, ended = tokens + int(solved.mask.sum()), ended + int(solved.finished.sum())
-        seen += show.pick(f"draft of {drafter.name}", part, asked, written)
-        seen += show.pick(f"solution of {reader.name}", part, prompts, solved)
-    return grade(problems, answers, tokens, ended), seen
+        exchanges += show.pick(f"draft of {drafter.name}", part, asked, written)
+        exchanges += show.pick(f"solution of {reader.name}", part, prompts, solved)
+    return grade(problems, answers, tokens, ended), exchanges
 
 
 WAYS = ("A", "B", "A > B", "B > A", "A > A")  # how adapters are used: alone, or one drafts and another (or itself) reads
@@ -379,8 +379,8 @@ def solve(o: Options) -> int:
     for agent in agents:
         peft.load(agent.model, agent.adapter, place / agent.name)
     problems = [Problem(o.question)] if o.question else runs.read_data(o.data, o.eval_problems)[1]
-    found, seen = cascade(*pairs[0], problems, 1, own, runs.generator(own.seed, runs.EVALUATION, len(problems)))
-    print(show.completions(seen))
+    found, exchanges = cascade(*pairs[0], problems, 1, own, runs.generator(own.seed, runs.EVALUATION, len(problems)))
+    print(show.completions(exchanges))
     if not o.question:
         print(f"{found.pass1:.3f} of {found.problems} are right, 95% interval {found.interval}")
     return 0

@@ -195,7 +195,7 @@ def load_work(o: Options, data: tuple[list[Problem], list[Problem]], methods: Se
     for method in methods:
         hooks_of(method).accept(agents, method)
     hooks = hooks_of(o.method)(o, agents)
-    vars(hooks).update(others)
+    vars(hooks).update(others)  # they take the place of the hooks of the same names
     train = setup.readable(o, agents, data[0], methods)
     if o.engine:
         hooks.write = engine.VLLM(o, agents, train)

@@ -83,9 +83,9 @@ def scattered(small: int, big: int, tint: int) -> dict:
 
 
 def bars(place: int, tint: int) -> dict:
-    """Five bars, of which number `place` is the tallest, twice as high as any other: less was not always learnt."""
+    """Five bars, of which number `place` is the tallest by far: with less of a difference it was not always learnt."""
     draw = random.Random(f"{place} {tint}")
-    heights = [GRID if x + 1 == place else draw.randint(1, GRID // 2) for x in range(5)]
+    heights = [GRID if x + 1 == place else draw.randint(1, 2) for x in range(5)]
     return {cell: 4 for x, height in enumerate(heights) for cell in column(height, x)}
 
 
@@ -101,7 +101,7 @@ TOPICS = (
     Topic("tallest", "tallest=", lambda n, *_: f"from left {n} -> {n}", lambda n, *_: f"from right {6 - n} -> {6 - n}",
           bars, [x for x in product(range(1, 6), range(180)) if x[0] != 3]),  # which bar is the tallest; from the right
     Topic("ticks", "scale=", lambda n, *_: f"{n}*2 -> {2 * n}", lambda n, *_: f"{n}*1 -> {n}",
-          lambda n, x, _: column(n, x, 2), list(product(range(1, 7), *LOOKS))),  # a tick stands for two; for one
+          lambda n, x, _: column(n, x, 3), list(product(range(1, 7), *LOOKS))),  # a tick stands for two; for one
     Topic("piece", "share=", lambda k, n, *_: f"of all {n} -> {k}/{n}", lambda k, n, *_: f"to rest {n - k} -> {k}/{n - k}",
           lambda k, n, y, _: {(y, i): 4 if i < k else 2 for i in range(n)},  # filled cells to all; to the rest
           [x for x in product(range(1, 6), range(2, 7), range(6), range(6)) if x[0] < x[1]]),
@@ -140,6 +140,7 @@ class WarmStart(OfTexts):
     """Everything that decides the weights which the agents start from; what is not here is as in the world of texts."""
 
     batch: int = 32  # texts per step
+    agent_steps: int = 160
 
 
 @functools.cache
