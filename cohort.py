@@ -68,7 +68,7 @@ class Options(Training):
     scale: bool = True  # divide advantages by the group's std; --no-scale is Dr. GRPO
     lora_rank: Whole = 0  # train LoRA adapters of this rank over frozen bases instead of all weights; 0 = all weights
     lora_alpha: Above = 16.0  # scale of the adapters: their product counts alpha / rank
-    lora_targets: list[str] | None = None  # layers that get an adapter, by name or ending (default: all linear ones, but not of an eye)
+    lora_targets: list[str] | None = None  # layers that get an adapter, by name or ending (default: all linear, none of an eye)
     # what writes the completions that are trained on, for adapters of real models (default: the loop in grpo.py). vllm needs
     # requirements-vllm.txt; its draws are not ours, so that such a run is neither repeated nor resumed bit for bit
     engine: Literal["vllm"] | None = None

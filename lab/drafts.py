@@ -14,7 +14,7 @@ left open there, and is ours. What is withheld is the draft's own answer, right 
             in it, unless the program has them as a line.
 
 Not caught: numbers in several parts ("two and a half", "one half"), one item of a list, ordinals, number words of other
-languages, and all that can be worked out from the text that is left.
+languages, programs in other languages outside of blocks, and all that can be worked out from the text that is left.
 """
 
 import ast
@@ -147,34 +147,51 @@ def withhold(text, answer, mark=MARK):
     return _hide_numbers(text, key, mark) if is_number else text
 
 
-AROUND = re.compile(r"</?[a-z]+>|^(?:[\s>`*+|#-]|\d+[.)]\s|In \[\d+\]:)+")  # marks of Markdown, HTML and notebooks
-WITHIN = re.compile(r"""\b(?:def[ ]+\w+[ ]*\(|lambda(?:[ ][\w*, =]{0,99})?:|print\().*  # code within a sentence, by its looks
+AROUND = re.compile(  # marks of Markdown, HTML, notebooks and transcripts, and numbers of lines
+    r"</?[a-z][^>\n]*>|^(?:[\s>`*+|#-]|(?:[Ll]ine )?\d+\s*[.):|]?\s|\.{3}\s|In \[\d+\]:)+"
+)
+WITHIN = re.compile(r"""\b(?:def[ ]+\w+[ ]*\(|lambda(?:[ ][\w*, =]{0,99})?:).*  # code within a sentence, by its looks
+    | \bprint\([^()\n]{,99}(?:\([^()\n]{,99}\)[^()\n]{,99}){,9}\)?
     | (?:\b\w{1,30}\(|\[)[^\]\[()\n]{,99}[ ]for[ ][^\]\[()\n]{,99}[ ]in[ ][^\]\[()\n]{,99}[\])]""", re.X)
-WORKS = ast.Call, ast.Lambda, ast.comprehension, ast.BinOp, ast.Subscript, ast.AugAssign
 BEGINS = re.compile(r"(?<![\w.'])(?:(?:for|while|if|return|yield)\b|[A-Za-z_][\w.]* *[-+*/%]?=(?!=))")  # and by trying it
+ENDS = re.compile(r"""[.,;:)"<}]*(?:\s|$)|(?=[<"}])|\s(?=\(|(?:and|then|to|as|which|where|so|here|at|when|with|is)\b)""")
 
 
-def is_code(line):
-    """Whether a line of prose is a statement of Python, or begins one."""
+def computes(tree):
+    """Whether a piece of Python does more than call a function by its name: f(3) == 7 and O(n) are prose."""
+    parts = list(ast.walk(tree))
+    calls = [part for part in parts if isinstance(part, ast.Call)]
+    plain = ast.Name, ast.Constant, ast.UnaryOp, ast.List, ast.Tuple
+    return any(isinstance(part, (ast.Lambda, ast.comprehension, ast.Slice, ast.IfExp)) for part in parts) or any(
+        not isinstance(call.func, ast.Name) or call.func.id == "print" or not all(isinstance(arg, plain) for arg in call.args)
+        for call in calls
+    ) or bool(calls and any(isinstance(part, ast.BinOp) for part in parts))  # fmt: skip
+
+
+def is_code(line, span=False):
+    """Whether a line of prose is a statement of Python, or begins one; in a `span`, a colon may be missing."""
     line = AROUND.sub("", line).rstrip(" \t`*.")
-    if re.match(r"(async +)?(def|class) +\w+ *[(:]|[\w.]+ *=[^=]*[(\[{,\\]$", line):
+    if re.match(r"(async +)?(def|class) +\w+ *[(:]|([\w.]+ *=[^=]|return\b).*[(\[{,\\]$", line):
         return True
-    for form in ("{}", "{}\n pass", "if 1:\n pass\n{}\n pass", "try:\n pass\n{}\n pass") if 0 < len(line) < 1000 else ():
+    forms = "{}", "{}\n pass", "if 1:\n pass\n{}\n pass", "try:\n pass\n{}\n pass", *["{}:\n pass"] * span
+    for form in forms if 0 < len(line) < 1000 else ():
         try:
             last = ast.parse(form.format(line)).body[-1]
         except (SyntaxError, ValueError, IndexError, MemoryError, RecursionError):
             continue
-        works = any(isinstance(part, (ast.Call, ast.Lambda, ast.comprehension)) for part in ast.walk(last))
-        return works or not isinstance(last, (ast.Expr, ast.AnnAssign))
+        if isinstance(last, ast.AnnAssign):  # Time: O(n), Example: f(3) = 7
+            return last.value is not None and not any(isinstance(part, ast.Call) for part in ast.walk(last.annotation))
+        return not isinstance(last, ast.Expr) or computes(last)
     return False
 
 
 def code_within(line):
-    """The parts of a line that are Python from one of its words up to a pause or the end, and compute something."""
-    for start in [match.start() for match in BEGINS.finditer(line[:300])]:
-        for end in [match.start() for match in re.finditer(r"[.,;]?$|[.,;](?=\s)", line[:400]) if match.start() > start][::-1]:
+    """The parts of a line that are Python from one of its words up to a pause, and compute something."""
+    for start in [match.start() for match in BEGINS.finditer(line[:300])][:10]:
+        for end in [match.start() for match in ENDS.finditer(line[:400], start + 1)][11::-1]:
             with contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError):
-                if any(isinstance(part, WORKS) for part in ast.walk(ast.parse(line[start:end]))):
+                if any(isinstance(part, (ast.BinOp, ast.Subscript, ast.AugAssign)) or (isinstance(part, ast.Expr | ast.Return
+                       | ast.Assign) and computes(part)) for part in ast.walk(ast.parse(line[start:end]))):  # fmt: skip
                     yield line[start:end]
 
 
@@ -182,17 +199,19 @@ def withhold_program(text, answer, mark=MARK):
     """`text` with every program in it replaced by `mark`, as above; `answer`, what the program does, plays no part."""
     hidden, lines, inside = [block[0] for block in BLOCK.finditer(text)], [], False
     for line in BLOCK.sub(lambda _: mark, text).split("\n"):
-        # A body is indented, and what closes a bracket belongs to what opened it.
         cells = line.split("|") if line.lstrip().startswith("|") else [line]
-        inside = any(map(is_code, cells)) or (inside and (not line.strip() or line[0] in " \t" or not line.strip(" )]},:")))
-        hidden += [line] * inside
-        lines += [mark if inside else line] * (not inside or lines[-1:] != [mark])
-    text = re.sub(r"`([^`\n]+)`", lambda span: mark if is_code(span[1]) else span[0], "\n".join(lines))
-    found = [*WITHIN.findall(text), *(code for line in text.split("\n") for code in code_within(line))]
+        code = any(map(is_code, cells))
+        # A body is indented, and what closes a bracket belongs to what opened it; but not what is told of a `span` in a list.
+        inside = (inside and (not line.strip() or line[0] in " \t" or not line.strip(" )]},:"))) or (code and (
+            bool(re.search(r"[:(\[{,\\]\s*$", line)) or (line[0] in " \t" and not re.match(r"\s*[-*+]\s", line))))  # fmt: skip
+        hidden += [line] * (code or inside)
+        lines += [mark if code or inside else line] * (not (code or inside) or lines[-1:] != [mark])
+    text = re.sub(r"`([^`\n]+)`", lambda span: mark if is_code(span[1], span=True) else span[0], "\n".join(lines))
+    found = [*WITHIN.findall(text), *(code for line in dict.fromkeys(text.split("\n")) for code in code_within(line))]
     for code in found:
         text = text.replace(code, mark)
     hidden += found
-    said = [re.sub(r"^\s*(return|print)\b|#.*", "", line) for line in "\n".join(hidden).split("\n")[:400]]
+    said = [re.sub(r"^\s*(return|print)\b|:?\s*(#.*)?$", "", line) for line in "\n".join(hidden).split("\n")[:400]]
     spelled = sorted({tuple(re.findall(r"\w+|[^\w\s]", line)) for line in said}, key=len, reverse=True)
     found = "|".join(r"\s*".join(map(re.escape, signs)) for signs in spelled if len(signs) > 2)
     return re.sub(rf"(?<!\w)(?:{found})(?!\w)", lambda _: mark, text) if found else text
