@@ -309,6 +309,7 @@ def test_same_seed_same_run_and_another_seed_another(tmp_path):
     assert a == b and a != c
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     """A file cut short, as by a full disk or a kill, must be told by its manifest, and the checkpoint before it be used."""
     assert go(tmp_path, "--steps", "3", "--save-every", "1", "--name", "x") == 0
@@ -354,6 +355,7 @@ def test_a_typed_default_is_not_taken_for_silence(tmp_path, capsys):
     assert "--lr was 0.001" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_resume_remembers_the_new_end(tmp_path):
     """Extended to 4 steps and stopped there, the run's own config must say 4, or the next resume trains nothing."""
     assert go(tmp_path, "--name", "x") == 0
@@ -467,6 +469,7 @@ def test_compare_at_one_budget(tmp_path, capsys):
     assert told.count("compared with the 24") == 1
 
 
+@pytest.mark.slow
 def test_a_method_may_have_its_own_number_of_agents(tmp_path, capsys):
     """Table 2: two agents under Co-RL beside four under another method. Four that answer as many questions
     would get twice the budget.

@@ -615,6 +615,7 @@ def test_no_figure_is_cut_off(draw, quick_ring):
     assert "K = 8" in words(fig) and "q of GRPO" in words(fig) and fig.get_suptitle()
 
 
+@pytest.mark.slow
 def test_a_figure_of_your_own_is_taken():
     """A notebook's own figure is drawn into and comes back."""
     mine = Figure(figsize=(8, 6))
@@ -642,6 +643,7 @@ def test_ring_boundary_of_the_figure():
         portraits.portrait(Figure().subplots(), slice=(4, 0.5))
 
 
+@pytest.mark.slow
 def test_portrait_says_what_it_shows():
     """The picture of K = 4 cannot be told from that of K = 8 unless it says so; a title of one's own replaces it."""
     ax = Figure().subplots()
@@ -775,6 +777,7 @@ def test_starts_fall_in_an_animation(tmp_path):
         assert np.abs(np.asarray(image.convert("RGB"), int) - first).max() > 50
 
 
+@pytest.mark.slow
 def test_dynamics_hands_over_to_the_command():
     """`python dynamics.py` runs the command of lab/portraits.py; importing either leaves pyplot and the backend alone, and the
     seconds that PyTorch takes to load."""

@@ -60,6 +60,7 @@ def test_share_interval_counts_problems_not_samples():
     assert share_interval(halves) == (clopper_pearson(2, 5)[0], clopper_pearson(3, 5)[1])
 
 
+@pytest.mark.slow
 def test_share_interval_covers_the_accuracy_over_all_problems():
     """Guards: an interval that misses the truth more often than 5 %, for hard-or-easy and for middling problems."""
     draw, hits, runs = random.Random(0), {0.3: 0, 3.0: 0}, 200

@@ -214,6 +214,7 @@ def random_model(tmp_path, monkeypatch):
     return ["d.jsonl", "--model", "m", "--votes", "2", "--batch", "2", "--max-new-tokens", "12"]
 
 
+@pytest.mark.slow
 def test_a_broken_file_is_continued_bit_for_bit(random_model):
     """Guards: draws that depend on where the file broke off; a half-written line, even the first, kept or doubled."""
     assert main([*random_model, "--out", "whole.jsonl"]) == 0

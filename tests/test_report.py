@@ -91,6 +91,7 @@ def test_a_table_of_words_and_numbers():
     )
 
 
+@pytest.mark.slow
 def test_the_closing_table_of_a_run(tmp_path, capsys):
     """Forecast beside outcome, what staying put would have scored, how sure the numbers are, and what the run took.
 
@@ -188,6 +189,7 @@ def test_a_comparison_counts_ends_and_names_its_misses(tmp_path, capsys):
     assert "TTRL           0.50      0.75       0.100     9.0     0.25    0.200" in said  # label right, labelled, ...
 
 
+@pytest.mark.slow
 def test_what_is_stuck_on_real_data(tmp_path, capsys):
     """A model that always answers 7 is .98 of the way to the others' mean: each seed and agent shows its own count."""
     said = told(comparison(tmp_path / "x", {"ttrl": SPLIT}, START, seeds=(3, 4), data="sums"), capsys)
@@ -308,6 +310,7 @@ def test_agon_figure_groups_what_may_be_compared(tmp_path):
     assert any(np.allclose(x, [0.2, 0.3]) for x in dots)
 
 
+@pytest.mark.slow
 def test_one_method_of_agon(tmp_path, capsys):
     """Its own folder can be read as well: before and after in each way, and training by role."""
     folder = agon_comparison(tmp_path / "x", {"untrained": [0.2], "agon": [0.6]})

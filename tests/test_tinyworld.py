@@ -122,6 +122,7 @@ def test_rephrased_is_the_same_problem():
         assert len(encode(problem.question, tokenizer)) == len(encode(problem.rephrased, tokenizer))
 
 
+@pytest.mark.slow
 def test_held_out_problems_are_never_trained_on():
     """Guards against a probe that leaks into the training problems, in either notation, or into the warm-up texts."""
     probes = tinyworld.probes(n=10**6)

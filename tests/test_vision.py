@@ -448,6 +448,7 @@ def test_readings_by_hand():
     assert np.argwhere(dial == (20, 20, 20))[::3, :2].tolist() == [[2, 0]]
 
 
+@pytest.mark.slow
 def test_a_warm_start_learns_what_it_is_told(monkeypatch):
     """A kind of picture read right in four of five texts: after a short training the right text is several times the likelier."""
     monkeypatch.setattr(tinyeyes, "TOPICS", [topic for topic in tinyeyes.TOPICS if topic.name == "ticks"])
