@@ -13,6 +13,7 @@ import json
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,7 @@ def test_the_notebook_is_small_and_whole():
 def home(tmp_path_factory):
     """A working folder as a reader would have it: a file of problems in two forms, a random chat model, one finished run."""
     home = tmp_path_factory.mktemp("home")
+    shutil.copytree(ROOT / "docs" / "data", home / "docs" / "data")
     problems = [{"question": f"w{i} w4", "answer": str(i), "rephrased": f"w4 w{i}"} for i in range(5, 17)]
     (home / "problems.jsonl").write_text("\n".join(map(json.dumps, problems)))
     model, words = tiny.model("qwen3"), tiny.tokenizer().backend_tokenizer.to_str().replace('"w63"', '"\\n"')  # for --stop
@@ -197,6 +199,8 @@ def smaller(name: str, arguments: list[str]) -> list[str]:
             word = FILES.get(word, word)
         elif option == "--eval-data" and given[-1] == option:
             word = "sums"  # which is no download
+        elif option == "--stop" and given[-1] == option:
+            word = "\n"  # which the random model's tokenizer knows
         elif word == "MODEL" or option in ("--models", "--model") or name == "lab.diversity" and not option and word != "tiny":
             word = "model"
         elif option in ("--seeds", "--eval-data") and given[-1] != option:
