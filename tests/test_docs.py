@@ -60,7 +60,8 @@ HOW = {
     "pip": None,
     "git": None,
 }
-FILES = dict.fromkeys(["gsm8k", "math500@level=3-5", "FILE", "rephrased.jsonl", "pictures.jsonl"], "problems.jsonl")  # of --data
+MADE = ["gsm8k", "math500@level=3-5", "FILE", "rephrased.jsonl", "pictures.jsonl", "split.jsonl"]  # of --data
+FILES = dict.fromkeys(MADE, "problems.jsonl")
 FILES["benchmarks/functions.jsonl"] = str(ROOT / "benchmarks" / "functions.jsonl")
 SHELL = r"""emit() { printf '%s\0' "$@" END; }
 python() { emit python "$@"; }; pip() { emit pip "$@"; }; git() { emit git "$@"; }; cd() { :; }
